@@ -1,7 +1,7 @@
 """Records that cross module boundaries, and what the loop asks of a backend. No torch, no behaviour.
 
 Raw score `s` (what the verifier said) and shaped reward `r` (what training uses) are never stored in one field:
-filtering, validation and stop rules read `Verdict.score`; only advantages read rewards (METHOD, notation).
+filtering, validation and stop rules read `Verdict.score`; only advantages read rewards (docs/method.md, Notation).
 
 `local`, `ray` and `fake` implement the protocols. Engine and judge are polled for what has finished.
 """
@@ -97,7 +97,7 @@ class Group:
     problem: Problem
     prompt: tuple[int, ...]
     rollouts: tuple[Rollout, ...]
-    unfinished: tuple[Completion, ...] = ()  # those that a later step goes on with (METHOD §15)
+    unfinished: tuple[Completion, ...] = ()  # those that a later step goes on with
 
     @property
     def scores(self) -> tuple[float, ...]:
@@ -140,7 +140,7 @@ class Batch:
 
     @property
     def action_tokens(self) -> int:
-        """Global action-token count, the denominator of the token-level mean (METHOD §4)."""
+        """Global action-token count, the denominator of the token-level mean."""
         return sum(group.action_tokens for group in self.groups)
 
 
@@ -148,7 +148,7 @@ class Batch:
 class HParams:
     """Every hyperparameter of one step: the recipe's fields marked `Live`, as the plan says them at the step.
 
-    Defaults and bounds are the recipe's (config/schema.py). The off value of each idea removes it exactly (METHOD).
+    Defaults and bounds are the recipe's (config/schema.py). The off value of each idea removes it exactly.
     """
 
     prompts_per_step: int
@@ -196,7 +196,7 @@ class UpdateStats:
     entropy: float | None  # nats per token
     grad_norm: float | None  # before clipping, mean over updates
     clip_share: float | None  # share of tokens whose ratio was clipped
-    mismatch: float | None  # mean |log w|, w = learner_old / engine (METHOD §5)
+    mismatch: float | None  # mean |log w|, w = learner_old / engine
     mismatch_out_share: float | None  # share of tokens with weight zero or truncated
     tokens: int  # token positions computed, prompts and padding included
     action_tokens: int

@@ -58,7 +58,7 @@ def test_result_does_not_depend_on_how_the_batch_is_computed(changes, old_logpro
 
 
 def test_one_update_is_the_gradient_of_the_written_loss():
-    """A worked step: plain policy gradient without clip, moments or KL, against the loss as METHOD §4 writes it."""
+    """A worked step: plain policy gradient without clip, moments or KL, against the loss as docs/method.md has it."""
     data, model = batch(), qwen2()
     one = learner(model, with_reference=False, old_logprobs="learner", **PLAIN)
     loss = torch.zeros(())

@@ -20,9 +20,13 @@ PAGE = Path(__file__).parents[2] / "docs" / "keys.md"
 HEAD = """# Every key of a recipe
 
 Written from the schema (`src/prorl/config/schema.py`) by `tests/support/key_reference.py`; a test keeps it true. Any
-key can be given on the command line: `prorl train nano kl.coef=5e-4`. ● marks what may follow a schedule or change
-while a run trains, by stages or `prorl tell`. {runtime} may be changed by `prorl resume`, as they change no result.
+key can be given on the command line: `prorl train nano kl.coef=5e-4`. ● marks what may change in a run, at a step
+by `stages` or at once by `prorl tell`. `optimizer.lr` and `kl.coef` may also be schedules:
+`{{ramp: linear, start: 0, end: 1.0e-4, steps: 50, start_step: 0}}`, `cosine` likewise, or
+`{{points: [[0, 1.0e-4], [500, 5.0e-5]]}}`. `prorl resume` may change {runtime}, as they change no result.
+`extends: OTHER`, in a file, names the recipe that this one changes.
 """
+DETECTOR_COLUMNS = ("mode", "threshold", "rearm", "hits", "of_last", "cooldown", "max", "action")
 
 
 def comments() -> dict[str, dict[str, str]]:
@@ -98,9 +102,20 @@ def page() -> str:
         if name in plain:
             continue
         (model, *_) = models(field.annotation)
-        many = {"tasks": "NAME.", "stages": ""}.get(name, "")
-        parts.append(_section(name, inspect.getdoc(model), list(rows(model, f"{name}.{many}", said))))
+        many = {"tasks": "NAME.", "detectors": "NAME."}.get(name, "")
+        keys = schema.DetectorConfig if model is schema.DetectorsConfig else model
+        parts.append(_section(name, inspect.getdoc(model), list(rows(keys, f"{name}.{many}", said))))
+        if keys is not model:
+            parts.append("".join(f"{line}\n" for line in detectors()))
     return "\n".join(parts)
+
+
+def detectors() -> Iterator[str]:
+    """The table of each detector's own defaults."""
+    yield f"| detector | {' | '.join(DETECTOR_COLUMNS)} |"
+    yield "|---" * (1 + len(DETECTOR_COLUMNS)) + "|"
+    for name, row in RunConfig.model_fields["detectors"].default:
+        yield f"| `{name}` | {' | '.join(str(getattr(row, column)) for column in DETECTOR_COLUMNS)} |"
 
 
 def _section(title: str, about: str | None, found: list[str]) -> str:

@@ -1,4 +1,4 @@
-"""An objective that keeps coverage: what a group's scores count for, before the advantage (METHOD §14).
+"""An objective that keeps coverage: what a group's scores count for, before the advantage (docs/method.md).
 
 The mean score rewards the problem that is nearly always solved as much as the one that is solved once; the best of k
 pays for what is rarely solved (PKPO, https://arxiv.org/abs/2505.15201).

@@ -1,4 +1,4 @@
-"""Where a validation score is heading: a saturating curve over the steps, with an interval (METHOD §18)."""
+"""Where a validation score is heading: a saturating curve over the steps, with an interval."""
 
 import math
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""How much of pass@k is luck: what answers to other problems of the same kind would earn (METHOD §11; ours).
+"""How much of pass@k is luck: what answers to other problems of the same kind would earn (docs/method.md; ours).
 
 A guess is an answer that the model gave to another problem of the same task and level. The share of guesses that a
 problem's verifier accepts is what a model earns there that knows the kind of answer and nothing of the problem.

@@ -48,7 +48,7 @@ class Live(str):
 
 
 class Schedule(Model):
-    """A function of the step in place of a constant (METHOD §8)."""
+    """A function of the step in place of a constant (docs/method.md, Schedules)."""
 
     @abstractmethod
     def at(self, step: int) -> float:

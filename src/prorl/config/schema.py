@@ -125,18 +125,18 @@ class SamplingConfig(Model):
     temperature: Annotated[Positive, Live("temperature")] = 1.0
     top_p: Annotated[TopP, Live("top_p")] = 1.0
     max_staleness: int = Field(0, ge=0, le=1)  # 1: sample the next step while this one is learned
-    partial: float = Field(
-        0.0, ge=0, le=16
-    )  # groups in hand for later steps, as a share of those that a step draws
+    # Groups in hand for later steps, as a share of those that a step draws.
+    partial: float = Field(0.0, ge=0, le=16)
     max_age: Count = 4  # updates after which such a group is begun anew
 
 
 class DynamicSamplingConfig(Model):
     """Which groups are informative. Off: `min_spread: 0`."""
 
-    min_spread: Annotated[Share, Live("min_spread")] = 0.1
+    min_spread: Annotated[Share, Live("min_spread")] = 0.1  # of a group's scores, highest less lowest
+    # Groups drawn in a step at most, as a multiple of `prompts_per_step`.
     max_draw_factor: Annotated[float, Live("max_draw_factor"), Field(ge=1, le=1000)] = 4.0
-    # Standard deviations of its yield by which a wave is larger: more draws, fewer second waves.
+    # More draws at once than expected to be needed, by so many standard deviations: a second wave is rarer.
     wave_margin: Annotated[float, Live("wave_margin"), Field(ge=0, le=100)] = 0.0
 
 
@@ -147,8 +147,8 @@ class LengthPenaltyConfig(Schedule):
     eta_min: Annotated[Signed, Live("length_eta_min")] = -1.0
     eta_max: Annotated[Signed, Live("length_eta_max")] = 0.0
     applies_to: Annotated[Literal["all", "correct"], Live("length_applies_to")] = "all"
-    on_steps: Step = 100
-    off_steps: Step = 500
+    on_steps: Step = 100  # with the penalty, from `start_step`
+    off_steps: Step = 500  # without it, and so on
     start_step: Step = 0
 
     def at(self, step: int) -> float:
@@ -174,8 +174,9 @@ class AdvantageConfig(Model):
 class ClipConfig(Model):
     """PPO clip with clip-higher. Off: `high` equal to `low`."""
 
-    low: Annotated[float, Live("clip_low"), Field(gt=0, lt=1)] = 0.2
-    high: Annotated[Positive, Live("clip_high")] = 0.28
+    low: Annotated[float, Live("clip_low"), Field(gt=0, lt=1)] = 0.2  # ratios below 1 - low are clipped
+    high: Annotated[Positive, Live("clip_high")] = 0.28  # and those above 1 + high
+    # The loss of a token with a negative advantage is at most so many times that.
     dual: Annotated[float | None, Live("dual_clip"), Field(gt=1, le=1e6)] = None
 
 
@@ -183,8 +184,8 @@ class MismatchConfig(Model):
     """Correction of differences between engine and learner. Off: `none`."""
 
     kind: Annotated[Literal["none", "tis", "icepop", "sequence_mask"], Live("mismatch")] = "none"
-    low: Annotated[Amount, Live("mismatch_low")] = 0.5
-    high: Annotated[Positive, Live("mismatch_high")] = 2.0
+    low: Annotated[Amount, Live("mismatch_low")] = 0.5  # of exp(learner's log-prob - engine's); tis has none
+    high: Annotated[Positive, Live("mismatch_high")] = 2.0  # likewise
 
 
 class KLConfig(Model):
@@ -197,14 +198,14 @@ class KLConfig(Model):
 class ResetConfig(Model):
     """When the policy becomes the reference. Off: `every: 0`, `stalled_validations: 0`, `kl_ceiling: null`."""
 
-    every: Step = 250
+    every: Step = 250  # steps after the last reset; 0: off
     kl_ceiling: Positive | None = None  # nats per token, of the mean of k2 whatever `kl.estimator`
-    kl_count: Count = 3
+    kl_count: Count = 3  # so many of the last `kl_window` steps above the ceiling
     kl_window: int = Field(5, ge=1, le=32)
-    stalled_validations: Number = 0
-    cooldown: Step = 20
-    target: Literal["current", "best"] = "current"
-    optimizer: Literal["keep", "clear"] = "keep"
+    stalled_validations: Number = 0  # validations without a new best; 0: off
+    cooldown: Step = 20  # steps after a reset in which there is no other
+    target: Literal["current", "best"] = "current"  # the policy that becomes it; best: of the best validation
+    optimizer: Literal["keep", "clear"] = "keep"  # its moments
 
 
 Beta = Annotated[float, Field(ge=0, lt=1)]
@@ -217,20 +218,19 @@ class OptimizerConfig(Model):
     betas: Annotated[tuple[Beta, Beta], Listed] = (0.9, 0.95)
     weight_decay: Amount = 0.0
     grad_clip: Annotated[Positive, Live("grad_clip")] = 1.0
-    updates_per_step: Annotated[Count, Live("updates_per_step")] = 1
+    updates_per_step: Annotated[Count, Live("updates_per_step")] = 1  # a step's rollouts are split among them
 
 
 class LearnerConfig(Model):
     """How the learner computes; none of it changes the result beyond rounding."""
 
-    micro_batch_tokens: Length = 16_384
+    micro_batch_tokens: Length = 16_384  # of one pass
     share_prefix: Literal["auto", "never"] = "auto"  # compute a prompt once for its rollouts where it pays
     activation_checkpointing: bool = False
     dtype: Literal["float32", "bfloat16"] = "float32"
-    old_logprobs: Literal["engine", "learner"] = "engine"
-    logits_elements: int | None = Field(
-        None, gt=0, le=2**33
-    )  # that exist at a time; default: 2^24, on a GPU 2^27
+    old_logprobs: Literal["engine", "learner"] = "engine"  # which computes those of the policy that sampled
+    # That exist at a time; default: 2^24, on a GPU 2^27.
+    logits_elements: int | None = Field(None, gt=0, le=2**33)
     compile: bool = False  # the layers, by torch.compile; on a CPU in one process
 
 
@@ -241,12 +241,12 @@ class EngineConfig(Model):
 
 
 class JudgeConfig(Model):
-    """How verdicts are reached: worker processes, seconds and memory per item, items until a worker is replaced."""
+    """How verdicts are reached."""
 
-    workers: Count = 1
-    deadline: Seconds = 8.0
-    memory_gib: Positive = 4.0
-    items_per_worker: Length = 200_000
+    workers: Count = 1  # processes
+    deadline: Seconds = 8.0  # of one verdict
+    memory_gib: Positive = 4.0  # of a process
+    items_per_worker: Length = 200_000  # verdicts after which a process is replaced
 
 
 class SandboxConfig(Model):
@@ -259,18 +259,18 @@ class SandboxConfig(Model):
 class ValidationConfig(Model):
     """Validations during the run."""
 
-    every: Step = 50
-    per_domain: Count = 64
-    samples: Count = 4
+    every: Step = 50  # steps; 0: none
+    per_domain: Count = 64  # problems
+    samples: Count = 4  # responses to each
 
 
 class EvaluationConfig(Model):
-    """The measurement before and after: problems per domain of the test split, out of domain, and of each level."""
+    """The measurement before and after training, on problems that are never trained."""
 
-    per_domain: Number = 100
-    ood_per_domain: Number = 50
-    per_level: Number = 0
-    samples: Count = 16
+    per_domain: Number = 100  # problems of the test split
+    ood_per_domain: Number = 50  # problems of the levels and tasks that are out of domain
+    per_level: Number = 0  # problems of each level
+    samples: Count = 16  # responses to each
     temperature: Amount = 1.0  # 0: always the most probable token
     top_p: TopP = 1.0
 
@@ -279,7 +279,7 @@ class StageConfig(Model):
     """From step `at` on other hyperparameters hold: `set: {kl.coef: 1.0e-4, sampling.samples_per_prompt: 32}`."""
 
     at: Step
-    set: dict[Text, Any] = Field(default_factory=dict)
+    set: dict[Text, Any] = Field(default_factory=dict)  # key → value
     mixture: dict[Text, Amount] = Field(default_factory=dict)  # task → weight from here on
     reset_reference: bool = False
     optimizer: Literal["keep", "clear"] = "keep"
@@ -290,7 +290,7 @@ class SaveConfig(Model):
 
     every: Steps = 50  # steps
     minutes: Amount = 60.0  # a checkpoint at least so often, whatever a step takes; 0: off
-    keep_last: Count = 2
+    keep_last: Count = 2  # newest ones that are kept
     keep_every: Step = 0  # keep those of every so many steps for good; 0: none
 
 
@@ -352,14 +352,14 @@ def is_hot(name: str, reading: float, level: float) -> bool:
 
 
 class DetectorConfig(Model):
-    """When one detector speaks and what it then does (METHOD §8)."""
+    """When one detector warns, and what else it does (docs/operations.md)."""
 
     mode: Literal["off", "warn", "act"] = "warn"
     threshold: Signed  # of its reading, inclusive
-    rearm: Signed  # having spoken, it sees nothing until a reading is better than this
+    rearm: Signed  # having warned or acted, it is silent until a reading is better than this
     hits: Count = 1  # so many of the last `of_last` readings beyond the threshold, the newest among them
     of_last: int = Field(1, ge=1, le=READINGS)
-    cooldown: Steps = 50  # steps between two words of it
+    cooldown: Steps = 50  # steps between two of its messages
     max: Count = 3  # times it may act by itself; then it only warns, and one that rolls back stops the run
     action: Action = "warn"  # in mode act
     factor: float = Field(0.5, gt=0, le=1)  # of the learning rate: lower_lr, roll_back
@@ -419,8 +419,8 @@ class DetectorsConfig(Model):
 class RunConfig(Model):
     """A whole run. `prorl train RECIPE --dry-run` prints it resolved."""
 
-    name: Annotated[str, Field(min_length=1, max_length=100)]
-    seed: int = Field(0, ge=-(2**63), lt=2**63)
+    name: Annotated[str, Field(min_length=1, max_length=100)]  # of its folder in runs/; default: the file's
+    seed: int = Field(0, ge=-(2**63), lt=2**63)  # of all random numbers of the run
     steps: Steps = 3000
     backend: Literal["auto", "local", "ray"] = "auto"  # auto: ray on one GPU, if vLLM fits beside the learner
     device: Text = "auto"  # "auto": a GPU if there is one, else the CPU
@@ -458,7 +458,7 @@ class RunConfig(Model):
     deadlines: DeadlinesConfig = DeadlinesConfig()
     guards: GuardsConfig = GuardsConfig()
     stages: tuple[StageConfig, ...] = Field((), max_length=1000, strict=False)
-    sample_every: Step = 10
+    sample_every: Step = 10  # steps between those of which a few responses are kept to be read; 0: none
 
 
 HPARAMS: Mapping[str, str] = {

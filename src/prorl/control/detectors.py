@@ -1,4 +1,4 @@
-"""Detectors (METHOD §8): what they read of a run, and a bounded, declared answer to trouble, or none.
+"""Detectors (docs/operations.md): what they read of a run, and a bounded, declared answer to trouble, or none.
 
 There is one reading per step or validation and detector, free of thresholds and bounded in number: `evolve` folds
 them into the state, so folding the journal needs no plan. A relative reading is relative to the median of the last

@@ -1,7 +1,7 @@
 """Where the answer of a response stands. One extraction for training and evaluation, base and trained models.
 
 The contract is `<think>…</think>` and then `<answer>…</answer>`. Extraction is lenient so that a base model is
-never called incapable because of its format (METHOD §9): thinking may be missing, `\\boxed{…}` is accepted, and
+never called incapable because of its format: thinking may be missing, `\\boxed{…}` is accepted, and
 the last answer wins. What stands inside the thinking never counts.
 """
 

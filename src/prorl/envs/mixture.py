@@ -1,7 +1,7 @@
 """The training data: which problem stands at draw k, and the fixed held-out sets that validations use.
 
 A draw is a pure function of (seed, draw, split, weights), so the cursor of a run is one integer. The rows of a data
-set come in epochs: every row once, in another order each time (METHOD §13). Which is next follows from how many of
+set come in epochs: every row once, in another order each time. Which is next follows from how many of
 the draws before fell to the set, as if the present weights had held from the start: new ones cut an epoch short.
 """
 

@@ -53,7 +53,7 @@ class LearnerSettings:
     weight_decay: float
     logits_elements: int | None  # at most so many logits exist at a time; None: what suits the device
     compile: bool  # the layers
-    old_logprobs: Literal["engine", "learner"]  # "engine" where both hold the same weights (METHOD §5)
+    old_logprobs: Literal["engine", "learner"]  # "engine" where both hold the same weights
 
 
 class TorchLearner:

@@ -1,4 +1,4 @@
-"""Packed rows → log-probs → loss: what one update minimises, and the sums measured on the way (METHOD §4-6).
+"""Packed rows → log-probs → loss: what one update minimises, and the sums measured on the way.
 
 Logits exist only for the positions that predict an action token, and only one bounded chunk at a time: no tensor of
 size batch · length · vocabulary is ever made. Logits are divided by the sampling temperature, so log-probs are those

@@ -1,8 +1,8 @@
-"""Problems → rollouts → rewards → advantages → batch: what one step trains on (METHOD §1-3).
+"""Problems → rollouts → rewards → advantages → batch: what one step trains on.
 
 Dynamic sampling accepts informative groups in draw order, never in order of completion, which would favour short
 answers. What was generated past the last accepted draw is surplus: its draws come again next step. With partial
-rollouts (METHOD §15) nothing is surplus: what has not ended or is not needed yet stays in hand.
+rollouts (docs/method.md) nothing is surplus: what has not ended or is not needed yet stays in hand.
 """
 
 import math

@@ -1,4 +1,4 @@
-"""Partial rollouts: groups that wait for the next step, and how they are kept in a checkpoint (METHOD §15).
+"""Partial rollouts: groups that wait for the next step, and how they are kept in a checkpoint (docs/method.md).
 
 A group that waits has responses that have not ended, or has ended and was not needed yet. It is plain data, written
 beside policy and optimizer, so a resumed run goes on with the same tokens.

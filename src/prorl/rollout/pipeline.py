@@ -134,7 +134,7 @@ def roll_out(
     """Sample `samples` responses to every problem and judge each one as soon as it ends.
 
     Of draws in `begun` the unfinished responses are gone on with, and only those. Once `stop_after` groups have ended
-    the others are left unfinished (METHOD §15).
+    the others are left unfinished.
 
     Raises ProrlError where the engine answered with other weights than it has now, WaitEnded where somebody
     asked to stop while verifiers or judges were out; the judge may then still owe verdicts.

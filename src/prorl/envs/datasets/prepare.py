@@ -4,7 +4,7 @@ Invariant: what is prepared is a function of the requests and of the data they n
 its request, its data, this code's version or the evaluation sets beside it change; each is stored as a whole.
 
 Splits: an evaluation set is `test` and nothing else, since validations steer the run and benchmark items must not
-(METHOD §8). Of a training set a hash of the question puts 5 % into `validation` and 5 % into `test`.
+(docs/data.md). Of a training set a hash of the question puts 5 % into `validation` and 5 % into `test`.
 
 Prompts of a file fit into memory, its tests may not: payloads are read one row group at a time. A problem carries the
 number and the hash of its row, never its tests, which may be megabytes: every process reads the same file, and where
