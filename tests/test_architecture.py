@@ -19,6 +19,10 @@ import prorl.run
 SOURCE = Path(prorl.__file__).parent
 HEAVY = ("torch", "transformers", "reasoning_gym")
 MAX_LINES = 550
+# Source: 26,000 lines, 9,000 of them on the path, and: workers 450, the guess floor 250 (62), adaptive levels
+# 180 (150), coverage and forecast 130, mismatch by position 50 (20), tasks, data and trackers of one's own 1,250 (100),
+# `verifiers` 240, Harbor 330, the GPU path 80, partial rollouts 310 (290), settings of the learner 30 (30), a backend
+# that is chosen 80, a quicker base 50.
 CEILINGS = {"src": (29_540, 158), "tests": (32_640, 210)}  # lines and files
 READING_PATH = 10_240  # lines of the core without `APART`
 APART = ("api.py", "cli", "learn/base_model.py", "trl.py")
@@ -112,7 +116,7 @@ def size(files) -> tuple[int, int]:
 
 
 def test_the_house_does_not_grow():
-    """Whoever adds lines removes others, or raises a ceiling with a line in docs/architecture.md that says why."""
+    """Whoever adds lines removes others, or raises a ceiling and says there what it buys."""
     apart = [SOURCE / name for name in ("cluster", "envs", "lab", *APART)]
     path = [file for file in SOURCE.rglob("*.py") if not {file, *file.parents} & set(apart)]
     source = [*SOURCE.rglob("*.py"), SOURCE.parent / "prorl_tasks.py"]

@@ -78,7 +78,7 @@ def train(
     """Train a model by a recipe from its beginning, or as a branch of another run.
 
     Examples: `prorl train nano` · `prorl train prorl_v2 optimizer.lr=2e-6 --dry-run` ·
-    `prorl train --branch nano@100 kl.coef=1e-2 --run runs/hot`
+    `prorl train --branch nano@300 kl.coef=1e-2 --run runs/hot`
     """
     changes = changes_to(overrides, backend, address)
     if branch is not None:

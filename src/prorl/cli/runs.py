@@ -50,7 +50,7 @@ def evaluate(
 
     Goes on where an earlier call was interrupted. A run may be training meanwhile.
 
-    Examples: `prorl eval nano` · `prorl eval nano@160 --json` · `prorl eval nano --k 16 --per-domain 50` ·
+    Examples: `prorl eval nano` · `prorl eval nano@300 --json` · `prorl eval nano --k 16 --per-domain 50` ·
     `prorl eval path/to/model --recipe nano --against other/model` · `prorl eval big --backend local`
     """
     from prorl.lab.evals.statistics import read_ks

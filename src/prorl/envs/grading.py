@@ -64,7 +64,7 @@ def grade(
         prompt: what was asked, for instructions that refer to it.
         options: the texts of a `choice`, in the order of their letters.
         tolerance: how far a number may be off: absolute for `math`; for `code` as its verifier says, default 1e-6.
-        checkers: grade `instructions` by IFEval's or IFBench's own checkers (`pip install 'prorl[evaluations]'`).
+        checkers: grade `instructions` by IFEval's or IFBench's own checkers (`pip install -e '.[evaluations]'`).
         run: the sandbox for programs, by default one that this process opens once.
 
     Returns:
