@@ -8,16 +8,16 @@ from pathlib import Path
 import pyarrow
 from pyarrow import parquet
 
-from prorl.config.recipe import check, load_recipe
+from prorl.config.recipe import changed, check, load_recipe
 from prorl.config.schema import RunConfig
 from prorl.control.decide import TOLD_TO_STOP
 from prorl.control.state import RunState
 from prorl.envs.errors import ProrlError
+from prorl.envs.files import storable
 from prorl.lab.tables import Table
 from prorl.lab.watch.console import Console
 from prorl.run.history import read_events, read_history
 from prorl.run.layout import EVALS, RUNS, SAMPLES, read_config, run_folder
-from prorl.run.process import Interrupt
 
 __all__ = ["ProrlError", "RunView", "evaluate", "load_recipe", "open_run", "resume", "train"]
 
@@ -67,11 +67,17 @@ class RunView:
 
     @property
     def rollouts(self) -> pyarrow.Table:
-        """A row per rollout that was kept to be read: `step`, `task`, `prompt`, `text`, `score`, …"""
+        """A row per rollout that was kept to be read: `step`, `task`, `prompt`, `response`, `score`, …"""
         rows = [
-            {"step": int(path.stem.removeprefix("step_"))} | json.loads(line)
+            {
+                "step": int(path.stem.removeprefix("step_")),
+                **{
+                    name: storable(said) if isinstance(said, str) else said
+                    for name, said in json.loads(line).items()
+                },
+            }
             for path in sorted((self.folder / SAMPLES).glob("step_*.jsonl"))
-            for line in path.read_text("utf-8").splitlines()
+            for line in path.read_bytes().splitlines()
         ]
         return pyarrow.Table.from_pylist(rows)
 
@@ -87,7 +93,7 @@ def train(recipe: str | RunConfig, *overrides: str, run: str | Path | None = Non
     """Train a recipe from its beginning, in this process and without a supervisor; shows progress.
 
     Args:
-        recipe: by name or file, with overrides as on the command line (`"optimizer.lr=1e-4"`); or resolved.
+        recipe: by name or file, or resolved; with overrides as on the command line (`"optimizer.lr=1e-4"`).
         run: the run directory; default: runs/ and the recipe's name.
 
     Raises:
@@ -95,9 +101,9 @@ def train(recipe: str | RunConfig, *overrides: str, run: str | Path | None = Non
     """
     from prorl.session import start_run
 
-    config = load_recipe(recipe, overrides) if isinstance(recipe, str) else recipe
+    config = load_recipe(recipe, overrides) if isinstance(recipe, str) else changed(recipe, {}, overrides)
     folder = Path(run) if run is not None else RUNS / config.name
-    return _ended(folder, start_run(config, folder, *_around()))
+    return _ended(folder, start_run(config, folder, Console()))
 
 
 def resume(run: str | Path, *overrides: str) -> RunView:
@@ -105,13 +111,13 @@ def resume(run: str | Path, *overrides: str) -> RunView:
     from prorl.session import resume_run
 
     folder = run_folder(Path(run))
-    return _ended(folder, resume_run(folder, *_around(), overrides=overrides))
+    return _ended(folder, resume_run(folder, Console(), overrides=overrides))
 
 
 def evaluate(
     subject: str | Path,
     *overrides: str,
-    k: Sequence[int] = (1, 4, 16, 64, 256),
+    k: Sequence[int] = (1, 2, 4, 8, 16, 32, 64, 128, 256),
     against: str | None = None,
     recipe: str | None = None,
     name: str = "evaluation",
@@ -124,7 +130,9 @@ def evaluate(
     from prorl.lab.measurement import evaluate as measure
 
     ks = sorted(set(k))
-    settings = [f"evaluation.samples={ks[-1]}", *overrides]
+    if not ks or ks[0] < 1:
+        raise ProrlError(f"k: say at least one number from 1 up, not {list(k)}")
+    settings = [f"evaluation.samples={ks[-1]}", "evaluation.per_level=20", *overrides]
     return measure(
         str(subject),
         against=against,
@@ -135,11 +143,6 @@ def evaluate(
         out=None,
         console=Console(),
     )
-
-
-def _around() -> tuple[Console, Interrupt]:
-    console = Console()
-    return console, Interrupt(console.say)
 
 
 def _ended(folder: Path, state: RunState) -> RunView:

@@ -3,6 +3,8 @@
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from prorl.config.recipe import (
     RecipeError,
@@ -200,6 +202,12 @@ def test_a_changed_recipe_is_checked_again():
     assert changed(config, {}, []) == config
     with pytest.raises(RecipeError, match=r"clip\.high"):
         changed(config, {}, ["clip.high=0.1"])
+
+
+@given(text=st.text("\\${}x", max_size=8))
+def test_what_looks_like_an_interpolation_in_a_resolved_recipe_is_text(text):
+    config = recipe(instruction=text)
+    assert changed(config, {}, []) == config
 
 
 def test_differences_are_told_by_dotted_keys():

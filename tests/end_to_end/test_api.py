@@ -9,6 +9,7 @@ import sys
 import pytest
 
 import prorl
+from prorl.envs.files import encode_json
 from support.runs import events
 
 
@@ -27,6 +28,7 @@ def test_importing_prorl_is_light_and_has_a_version():
 def test_the_steps_of_a_run_are_a_table_of_numbers(view):
     steps = view.steps
     assert steps["step"].to_pylist() == [1, 2, 3]
+    assert str(steps["step"].type) == "int64"
     assert {"rollout_stats.score", "update.kl", "seconds.total"} <= set(steps.column_names)
 
 
@@ -47,14 +49,25 @@ def test_evaluations_and_rollouts_are_tables(view):
     assert {row["step"] for row in rollouts} <= {0, 1, 2, 3}
 
 
+def test_rollouts_may_hold_whatever_models_write(tmp_path):
+    said = "a line\u2028another\x85one \ud83d"
+    (tmp_path / "samples").mkdir()
+    (tmp_path / "samples/step_000007.jsonl").write_bytes(encode_json({"response": said, "score": 1.0}))
+    (row,) = prorl.RunView(tmp_path).rollouts.to_pylist()
+    assert row == {"step": 7, "response": "a line\u2028another\x85one ?", "score": 1.0}
+
+
 def test_a_run_is_trained_and_evaluated_from_python(write_recipe, workplace):
-    config = prorl.load_recipe(str(write_recipe(workplace)), ["steps=1"])
-    run = prorl.train(config, run="runs/mine")
+    config = prorl.load_recipe(str(write_recipe(workplace)))
+    run = prorl.train(config, "steps=1", run="runs/mine")
     assert (run.config.steps, run.health) == (1, "done")
     tables = prorl.evaluate("runs/mine", "evaluation.per_domain=2", "evaluation.per_level=1", k=[1, 2])
     assert tables
     assert "evaluation" in {row["evaluation"] for row in run.evaluations.to_pylist()}
     assert prorl.resume("mine").health == "done"
+    for k in ([], [0, 4]):
+        with pytest.raises(prorl.ProrlError, match="say at least one number from 1 up"):
+            prorl.evaluate("runs/mine", k=k)
     with pytest.raises(prorl.ProrlError, match="known recipes are"):
         prorl.train("nanno")
     with pytest.raises(prorl.ProrlError):

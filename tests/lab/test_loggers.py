@@ -14,6 +14,8 @@ from prorl.envs.errors import ProrlError
 from prorl.lab import loggers
 from prorl.lab.loggers import LOGGED, log_run, rows
 from prorl.run.history import read_history
+from prorl.run.layout import JOURNAL
+from support.journals import lines
 from support.stories import history, write_run
 
 
@@ -58,7 +60,21 @@ def test_a_tracker_that_fails_is_one_sentence_and_logging_goes_on(tmp_path, trac
         log_run(run, "wandb", project="p", follow=False)
     monkeypatch.setattr(tracker, "fails_at", -1)
     log_run(run, "wandb", project="p", follow=False)
-    assert sorted({step for step, _ in tracker.told}) == [0, 1, 2, 3, 4]
+    assert [step for step, _ in tracker.told] == [0, 1, 2, 3, 4]
+
+
+def test_a_run_that_is_followed_tells_a_validation_with_its_step_and_says_what_is_new(
+    tmp_path, tracker, monkeypatch
+):
+    whole, said = history(4), []
+    early = whole[:-2]  # the last validation has not ended
+    run = write_run(tmp_path / "run", early)
+    looks = iter([early, whole])
+    monkeypatch.setattr(loggers, "OVER", ())
+    monkeypatch.setattr(loggers.time, "sleep", lambda _: (run / JOURNAL).write_bytes(lines(next(looks))))
+    assert log_run(run, "wandb", project="p", follow=True, say=said.append) == 5
+    assert "validation/score" in dict(tracker.told)[4]
+    assert said == ["wandb has run up to step 3", "wandb has run up to step 4"]
 
 
 def test_a_tracker_that_is_not_installed_says_what_to_install(tmp_path, monkeypatch):

@@ -2,6 +2,7 @@
 
 import difflib
 import json
+import re
 import reprlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
@@ -49,7 +50,9 @@ def load_recipe(recipe: str, overrides: Sequence[str] = ()) -> RunConfig:
 
 def changed(config: RunConfig, settings: Mapping[str, Any], overrides: Sequence[str]) -> RunConfig:
     """A resolved recipe with top-level settings and dotted overrides replaced, checked as by `load_recipe`."""
-    return _checked(OmegaConf.create(to_json(config) | dict(settings)), overrides, config.name)
+    said = json.dumps(to_json(config) | dict(settings))
+    resolved = re.sub(r"((?:\\\\)*)\$\{", lambda found: 2 * found[1] + r"\\${", said)  # `${` in it is text
+    return _checked(OmegaConf.create(json.loads(resolved)), overrides, config.name)
 
 
 def check(data: Mapping[Any, Any], source: str) -> RunConfig:

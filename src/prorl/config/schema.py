@@ -381,8 +381,8 @@ _AT_ONCE = {"mode": "act", "cooldown": 1}  # of a run that cannot go on so
 class DetectorsConfig(Model):
     """All detectors. A recipe names what it changes: `kl_spike: {mode: act}`.
 
-    No thresholds were ever published; these are ours. They report nothing on runs of `nano`, and all the trouble in the traces
-    of the tests. What each reading means in full is said in docs/operations.md, and shortly in `control/detectors.py`.
+    No thresholds were ever published; these are ours. They report nothing on runs of `nano`, and all the trouble in
+    the traces of the tests. What each reading means is said in docs/operations.md.
     """
 
     # threshold, rearm, hits, of_last, action in mode act

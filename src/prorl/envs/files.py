@@ -126,6 +126,11 @@ def _no_room(error: BaseException | None) -> str | None:
     return None
 
 
+def storable(text: str) -> str:
+    """Text that UTF-8 can hold: half a surrogate pair, which a tokenizer may leave, becomes a question mark."""
+    return text.encode("utf-8", "replace").decode()
+
+
 def encode_json(value: Any, *, indent: int | None = None) -> bytes:
     """Strict JSON in UTF-8 with a final newline.
 

@@ -70,15 +70,18 @@ def log_run(
     last = _logged(folder).get(tracker, -1)
     try:
         while True:
+            before, over = last, history.stopped is not None or history.health.startswith(OVER)
             for step, numbers in rows(history, after=last):
+                if step == history.step and not over:
+                    break  # its validation may still come, and trackers take no step back
                 if log is None:
                     log, end = TRACKERS[tracker](history, project, _module(tracker))
                 log(numbers, step=step)
                 last, sent = step, sent + 1
-            if sent:
-                write_atomic(folder / LOGGED, encode_json(_logged(folder) | {tracker: last}))
+            if last > before:
+                _remember(folder, tracker, last)
                 say(f"{tracker} has {folder.name} up to step {last}")
-            if not follow or history.stopped is not None or history.health.startswith(OVER):
+            if not follow or over:
                 return sent
             time.sleep(POLL_SECONDS)
             history.refresh()
@@ -90,7 +93,12 @@ def log_run(
         raise ProrlError(f"{tracker} failed{place}: {reason}; give the command again to go on") from error
     finally:
         if log is not None:
+            _remember(folder, tracker, last)
             end()
+
+
+def _remember(folder: Path, tracker: Tracker, last: int) -> None:
+    write_atomic(folder / LOGGED, encode_json(_logged(folder) | {tracker: last}))
 
 
 @contextmanager
@@ -121,7 +129,7 @@ def rows(history: RunHistory, *, after: int) -> Iterator[tuple[int, dict[str, fl
     for prefix, columns in (("", history.steps), ("validation/", history.validations)):
         for place, step in enumerate(columns.steps):
             for name, values in columns.values.items() if step > after else ():
-                if name != "step" and math.isfinite(values[place]):
+                if math.isfinite(values[place]):
                     merged.setdefault(step, {})[prefix + name.replace(".", "/")] = values[place]
     yield from sorted(merged.items())
 

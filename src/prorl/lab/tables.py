@@ -18,6 +18,8 @@ from rich import table as rich
 from rich.console import Console
 from rich.text import Text
 
+from prorl.envs.files import storable
+
 NONE = "–"
 """Shown where there is no number."""
 
@@ -161,7 +163,7 @@ def _json(cell: Cell) -> Any:
         mean = {} if cell.mean is None else {"mean": _json(cell.mean)}
         return {"values": [_json(one) for one in cell.cells], **mean}
     if not isinstance(cell, Number):
-        return cell.encode("utf-8", "replace").decode() if isinstance(cell, str) else cell
+        return storable(cell) if isinstance(cell, str) else cell
     said = ((name, getattr(cell, name)) for name in ("value", "low", "high", "base"))
     parts = {name: number for name, number in said if number is not None and math.isfinite(number)}
     value = parts.pop("value", None)
@@ -197,8 +199,8 @@ def print_tables(tables: Sequence[Table], console: Console, *, aligned: bool = F
 
 
 def escape(content: object) -> str:
-    """Text for HTML, between tags and in attributes; half a surrogate pair, which no file can hold, becomes `?`."""
-    return html.escape(str(content).encode("utf-8", "replace").decode())
+    """Text for HTML, between tags and in attributes."""
+    return html.escape(storable(str(content)))
 
 
 def to_html(table: Table) -> str:

@@ -334,13 +334,13 @@ def _early_steps(lines: Sequence[bytes]) -> frozenset[int]:
 
 
 def _numbers(record: Any) -> dict[str, float]:
-    """Every number in an event, by dotted name."""
+    """Every number in an event but its step, by dotted name."""
     found: dict[str, float] = {}
     plain = isinstance(record, dict)
     for key, value in record.items() if plain else ((key, getattr(record, key)) for key in record.__slots__):
         if isinstance(value, (dict, RolloutStats, UpdateStats)):
             found |= {f"{key}.{name}": number for name, number in _numbers(value).items()}
-        elif isinstance(value, (int, float)) and not isinstance(value, bool):
+        elif isinstance(value, (int, float)) and not isinstance(value, bool) and key != "step":
             found[key] = float(value)
     return found
 
@@ -421,6 +421,7 @@ def _intervention(event: Intervened) -> str:
         "reset_reference": "the reference is reset",
         "lower_lr": lowered,
         "roll_back": rolled if event.lr_scale == 1 else f"{rolled}, {lowered}",
+        "correct_mismatch": "corrected by icepop from here on",
         "pause": "paused",
         "stop": "stopped",
     }[event.action]

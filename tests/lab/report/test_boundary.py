@@ -134,6 +134,8 @@ def test_levels_are_curves_and_those_that_are_trained_are_shaded(sections):
 def test_a_task_without_weights_trains_all_its_own_levels(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps(CONFIG))
     assert trained_levels(tmp_path) == {"t": (2, 1), "linear_equation": LinearEquation.levels}
+    (tmp_path / "config.json").write_text(json.dumps({"tasks": {"t": {"levels": {"3": 1.0, "9": 0.0}}}}))
+    assert trained_levels(tmp_path) == {"t": (3,)}
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,13 @@
 """What the user sees: on a terminal and without one, of one run and of all; and in TensorBoard."""
 
 from io import StringIO
+from typing import get_args
 
 import pytest
 from rich.console import Console as RichConsole
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from prorl.config.schema import Action
 from prorl.control.events import Resumed, StageEntered, Started, Stopped
 from prorl.control.state import RunState, evolve
 from prorl.lab.tables import text
@@ -173,6 +175,11 @@ SPIKE = "the KL to the reference is 9 times what is usual (threshold 8, 2 of 3)"
 )
 def test_a_line_says_what_happened(event, text):
     assert describe(event, 100) == text
+
+
+@pytest.mark.parametrize("action", get_args(Action))
+def test_whatever_a_detector_does_has_a_line(action):
+    assert describe(intervened(step=7, action=action)).startswith(f"KL_SPIKE at step 7: {SPIKE}; ")
 
 
 def test_every_event_is_one_line_and_what_a_step_did_not_measure_is_a_dash():

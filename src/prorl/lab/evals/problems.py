@@ -7,6 +7,7 @@ from statistics import fmean
 from typing import Literal
 
 from prorl.envs.extract import extract_answer, respond
+from prorl.envs.files import storable
 from prorl.envs.seeds import generator
 from prorl.envs.types import Problem
 from prorl.rollout.pipeline import ProblemScore, Sampler, judge_all, score
@@ -133,7 +134,7 @@ def problem_result(group: Group, part: Part, threshold: float) -> ProblemResult:
         part=part,
         level=problem.level,
         index=problem.index,
-        prompt=_storable(problem.prompt),
+        prompt=storable(problem.prompt),
         truncated=sum(rollout.completion.finish == "length" for rollout in judged),
         errors=len(group.rollouts) - len(judged),
         length=fmean(len(rollout.completion.tokens) for rollout in group.rollouts),
@@ -145,7 +146,7 @@ def problem_result(group: Group, part: Part, threshold: float) -> ProblemResult:
 def _votes(judged: Sequence[Rollout], threshold: float) -> Iterator[Vote]:
     """Answers as extracted. A program has no vote: no answer is looked for in it."""
     cast = Counter(
-        (_storable(answer[:ANSWER_CHARS]), rollout.verdict.score >= threshold)
+        (storable(answer[:ANSWER_CHARS]), rollout.verdict.score >= threshold)
         for rollout in judged
         if rollout.verdict.answered and (answer := extract_answer(rollout.text)) is not None
     )
@@ -156,15 +157,10 @@ def _votes(judged: Sequence[Rollout], threshold: float) -> Iterator[Vote]:
 def _kept(rollout: Rollout) -> Kept:
     return Kept(
         sample=rollout.completion.sample,
-        text=_storable(rollout.text),
+        text=storable(rollout.text),
         tokens=len(rollout.completion.tokens),
         finish=rollout.completion.finish,
         score=rollout.verdict.score,
         status=rollout.verdict.status,
-        note=_storable(rollout.verdict.note),
+        note=storable(rollout.verdict.note),
     )
-
-
-def _storable(text: str) -> str:
-    """Text that UTF-8 can hold: half a surrogate pair, which a tokenizer may leave, becomes a question mark."""
-    return text.encode(errors="replace").decode()

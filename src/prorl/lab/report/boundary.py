@@ -325,7 +325,8 @@ def trained_levels(folder: Path) -> Levels:
     try:
         config: Mapping[str, Any] = decode_json((folder / CONFIG).read_bytes())
         return {
-            name: tuple(map(int, asked["levels"])) or (TASKS[name](None).levels if name in TASKS else ())
+            name: tuple(int(level) for level, weight in asked["levels"].items() if weight)
+            or (TASKS[name](None).levels if name in TASKS else ())
             for name, asked in config["tasks"].items()
         }
     except (OSError, ValueError, KeyError, TypeError, AttributeError):

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
+from prorl.envs.files import storable
 from prorl.lab.evals.evaluation_store import BASE, Evaluation
 from prorl.lab.evals.problems import Part, ProblemResult
 from prorl.lab.tables import Figure
@@ -73,7 +74,7 @@ def label(text: str, *, width: int = 0) -> str:
 
     Plotly reads a subset of HTML in labels and hover texts: what is no label of ours must not be read so.
     """
-    whole = text.encode("utf-8", "replace").decode()  # a tokenizer may leave halves of surrogate pairs
+    whole = storable(text)
     lines = textwrap.wrap(whole, width, max_lines=8, placeholder=" …") if width else [whole]
     return "<br>".join(html.escape(line, quote=False) for line in lines)
 
