@@ -157,5 +157,5 @@ def test_a_trainer_without_a_reference_is_refused(make_trainer):
     with pytest.raises(ProrlError, match="set beta above 0"):
         make_trainer(beta=0.0)
     _, callback = make_trainer()
-    with pytest.raises(ProrlError, match="was saved without this callback"):
+    with pytest.raises(ProrlError, match="holds no reference of this callback"):
         callback.restore("nowhere")

@@ -13,6 +13,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from transformers import TrainerCallback
 
@@ -112,10 +113,12 @@ class ReferenceResetCallback(TrainerCallback):  # type: ignore[misc]
         folder = Path(checkpoint)
         try:
             found, held = json.loads((folder / STATE).read_bytes()), load_file(folder / WEIGHTS)
-        except OSError as error:
-            raise ProrlError(f"{folder} was saved without this callback: {error}") from None
-        self.resets = [(step, reason) for step, reason in found["resets"]]
-        self._kls, self._best, self._since_best = found["kls"], found["best"], found["since_best"]
+            self.resets = [(step, reason) for step, reason in found["resets"]]
+            self._kls, self._best, self._since_best = found["kls"], found["best"], found["since_best"]
+        except (OSError, ValueError, KeyError, SafetensorError) as error:
+            raise ProrlError(
+                f"{folder} holds no reference of this callback that can be read: {error}"
+            ) from None
         self._copy(held)
 
     def _reset(self) -> None:

@@ -76,7 +76,7 @@ def test_a_run_goes_on_with_changed_code_and_says_so(recipe, workplace):
 
 
 def test_history_and_system_prompt_reach_the_policy(recipe):
-    from prorl.build import build_tasks, prepare_own_data
+    from prorl.build import build_tasks, prepare_own_data, task_makers
 
     config = load_recipe(str(recipe))
     prepare_own_data(config, lambda *_: None)
@@ -85,6 +85,9 @@ def test_history_and_system_prompt_reach_the_policy(recipe):
     ours = next(problem for problem in drawn if problem.task == "say")
     assert ours.history == tuple((turn["role"], turn["content"]) for turn in CHAT)
     assert ours.prompt.startswith("Say: ")
+    assert (
+        task_makers(config)["say"]().verify(ours, "leaves").status != "error"
+    )  # by the function of the user's own
     assert next(problem for problem in drawn if problem.task == "reversed_words").history == ()
 
 

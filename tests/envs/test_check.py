@@ -1,6 +1,7 @@
 """The check passes what is right and names what is wrong; the baseline is the answer that pays best unread."""
 
 from dataclasses import replace
+from time import sleep
 
 import pytest
 
@@ -37,6 +38,13 @@ def test_a_sound_task_has_no_faults():
     assert 0 < check.verify_seconds < 1
 
 
+def test_the_time_of_a_verdict_is_not_that_of_making_problems(monkeypatch):
+    make = Arithmetic.generate
+    monkeypatch.setattr(Arithmetic, "generate", lambda *asked: sleep(0.05) or make(*asked))
+    check = check_task(Arithmetic(), problems=2)
+    assert check.generate_seconds > 0.05 > 10 * check.verify_seconds
+
+
 class Broken(Arithmetic):
     """Arithmetic with one broken promise."""
 
@@ -53,7 +61,7 @@ class Broken(Arithmetic):
                 return Verdict(score=0.2, status="wrong")
             case "pays lists" if answer and " " in answer:
                 return Verdict(score=0.5, status="wrong")
-            case "raises" if answer == "?":
+            case "raises" if answer in ("?", "yes"):
                 raise RecursionError
             case "pays echoes" if answer and answer in problem.prompt.splitlines()[-1]:
                 return Verdict(score=0.5, status="wrong")

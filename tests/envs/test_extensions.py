@@ -11,7 +11,7 @@ import pytest
 from prorl.envs import extensions
 from prorl.envs.check import check_task
 from prorl.envs.errors import UsageError
-from prorl.envs.extensions import absolute, find, load, load_reward, load_task
+from prorl.envs.extensions import Extension, absolute, find, load, load_reward, load_task
 from prorl.envs.registry import VerifierSpec, make_task, make_verifier, task_names
 from prorl.envs.types import Verdict
 from support.own_tasks import REVERSE_WORDS
@@ -87,11 +87,19 @@ def test_an_installed_package_offers_tasks(own, monkeypatch):
         ("nowhere.py:Name", "the file cannot be read"),
         ("no_such_module:Name", "there is no module no_such_module"),
         ("prorl.nothing.here:Name", "there is no module prorl.nothing.here"),
+        ("failing_package.rewards:score", "running failing_package failed: RuntimeError: no"),
     ],
 )
-def test_a_place_that_is_none(place, sentence):
+def test_a_place_that_is_none(place, sentence, tmp_path, monkeypatch):
+    (tmp_path / "failing_package").mkdir()
+    (tmp_path / "failing_package" / "__init__.py").write_text("raise RuntimeError('no')")
+    monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(UsageError, match=sentence):
         find(place)
+
+
+def test_code_without_a_source_has_a_fingerprint_too():
+    assert len({Extension(use=use).fingerprint for use in ("math:sqrt", "_bisect:bisect", "json:loads")}) > 1
 
 
 @pytest.mark.parametrize(
@@ -109,11 +117,19 @@ def test_a_reward_that_cannot_be_used_is_one_sentence(own, text, sentence):
         load_reward(find(own(text)))
 
 
+READ_ONLY = """
+from prorl.envs.families.numbers import Arithmetic
+class score(Arithmetic):
+    name = property(lambda self: "mine")
+"""
+
+
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
         ("def score(): raise RuntimeError('no')", "RuntimeError: no"),
         ("score = list", "a task needs domain, splits"),
+        (READ_ONLY, "no task can be made of it: AttributeError"),
         ("class score:\n def __init__(self, sides): pass", "no task can be made of it: TypeError"),
         ("from prorl.envs import ProceduralTask\nclass score(ProceduralTask): pass", "abstract"),
     ],

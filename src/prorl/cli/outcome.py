@@ -44,14 +44,19 @@ class Program(TyperGroup):
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
-            fail("interrupted; what was not in a checkpoint is lost", INTERRUPTED)
+            lost = "; what was not in a checkpoint is lost" if self._trains(ctx) else ""
+            fail(f"interrupted{lost}", INTERRUPTED)
         except ProrlError as error:
             fail(str(error))
         except (MemoryError, OSError) as error:
             lacks = "there is not enough memory on this machine: free some, or ask for less"
-            # what the system refused a trainer may not happen again
-            status = CRASHED if ctx.invoked_subcommand in ("train", "resume") else FAILED
+            status = (
+                CRASHED if self._trains(ctx) else FAILED
+            )  # what a trainer was refused may not happen again
             fail(f"the system refused: {error}" if isinstance(error, OSError) else lacks, status)
+
+    def _trains(self, ctx: Any) -> bool:
+        return ctx.invoked_subcommand in ("train", "resume")
 
 
 def changes_to(overrides: Sequence[str] | None, backend: str | None, address: str | None) -> list[str]:

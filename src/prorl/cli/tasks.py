@@ -116,11 +116,6 @@ def _one(makers: Mapping[str, Callable[[], Task]], name: str) -> Callable[[], Ta
     return makers[name]
 
 
-@data.callback()
-def _data() -> None:
-    """Prepare the data sets that a recipe names."""
-
-
 @data.command()
 def prepare(
     recipe: Annotated[str, Argument(help="A recipe by name or a YAML file.")],

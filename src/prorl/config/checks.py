@@ -102,8 +102,6 @@ def contradictions(config: RunConfig) -> Iterator[str]:
             yield f"tasks.{name}: rows are judged by `kind` or by `grade`: leave one out"
         if task.use and rows:
             yield f"tasks.{name}: `use` is a task that makes its own problems: leave out `{rows[0]}`"
-        if (task.levels or task.adaptive) and rows:
-            yield f"tasks.{name}: a data set has no `levels`"
         if task.answer_pattern is not None:
             try:
                 re.compile(task.answer_pattern)

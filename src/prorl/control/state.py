@@ -209,8 +209,7 @@ def _after_resume(state: RunState, event: events.Resumed) -> RunState:
     if event.branched_from is None:
         return after
     # The branch has an inbox of its own, and holds what its recipe says, under which the validation may be another.
-    own = replace(after, signals=Signals(), overrides={}, paused=None, asked=())
-    return replace(own, inbox=0, obeyed=0)
+    return replace(after, signals=Signals(), overrides={}, paused=None, asked=(), inbox=0, obeyed=0)
 
 
 def _without(asked: tuple[str, ...], command: str) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ Where any text is an answer, as in instruction following, nothing is a trick.
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 
 from prorl.envs.extract import respond
 from prorl.envs.types import Problem, Split, Task, Verdict
@@ -54,7 +55,7 @@ def constant_baseline(task: Task, split: Split, n: int) -> Baseline:
     problems = [task.problem(index, split) for index in range(n)]
     answers = dict.fromkeys((*(p.solution.answer for p in problems if p.solution), *STOCK_ANSWERS))
     scores = {
-        answer: sum(task.verify(problem, respond("", answer)).score for problem in problems) / n
+        answer: sum(_verdict(task, problem, respond("", answer), []).score for problem in problems) / n
         for answer in answers
     }
     best = max(scores, key=lambda answer: (scores[answer], answer))
@@ -68,9 +69,8 @@ def check_task(task: Task, problems: int = 20) -> TaskCheck:
     asked = [task.problem(index, split) for index in range(problems)]
     generated = time.perf_counter()
     baseline = constant_baseline(task, split, problems)
-    judged = time.perf_counter()
-    faults = tuple(dict.fromkeys(_faults(task, asked, baseline)))
-    verdicts = (2 + len(TRICKS) + ECHOED_LINES) * problems
+    spent: list[float] = []
+    faults = tuple(dict.fromkeys(_faults(task, asked, baseline, spent)))
     return TaskCheck(
         name=task.name,
         domain=task.domain,
@@ -78,25 +78,25 @@ def check_task(task: Task, problems: int = 20) -> TaskCheck:
         with_solution=sum(problem.solution is not None for problem in asked),
         baseline=baseline,
         generate_seconds=(generated - begin) / problems,
-        verify_seconds=(time.perf_counter() - judged) / verdicts,
+        verify_seconds=fmean(spent),
         faults=faults,
     )
 
 
-def _faults(task: Task, problems: Sequence[Problem], baseline: Baseline) -> Iterator[str]:
+def _faults(task: Task, problems: Sequence[Problem], baseline: Baseline, spent: list[float]) -> Iterator[str]:
     if any(task.problem(problem.index, problem.split) != problem for problem in problems):
         yield "a problem differs when it is made again: use no randomness but the given generator"
     for problem in problems:
         if problem.solution is not None:
-            verdict = _verdict(task, problem, respond(problem.solution.steps, problem.solution.answer))
+            verdict = _verdict(task, problem, respond(problem.solution.steps, problem.solution.answer), spent)
             if verdict.status == "error":
                 yield f"the verifier fails on the known solution of problem {problem.index}: {verdict.note}"
             elif verdict.score < task.pass_threshold:
                 yield f"the known solution of problem {problem.index} scores {verdict.score:g}"
         for text, name in (("", "an empty response"), (problem.prompt, "an echo of the prompt")):
-            if _verdict(task, problem, text).score > 0:
+            if _verdict(task, problem, text, spent).score > 0:
                 yield f"{name} scores"
-    if _verdict(task, problems[0], FREE_TEXT).answered:
+    if _verdict(task, problems[0], FREE_TEXT, spent).answered:
         return
     tricks = {repr(trick[:20]): [trick] * len(problems) for trick in TRICKS}
     lines = [problem.prompt.strip().splitlines()[-ECHOED_LINES:] for problem in problems]
@@ -105,16 +105,19 @@ def _faults(task: Task, problems: Sequence[Problem], baseline: Baseline) -> Iter
         tricks[f"an echo of line {place} from the end of the prompt"] = echoes
     for name, answers in tricks.items():
         asked = zip(problems, answers, strict=True)
-        verdicts = [_verdict(task, problem, respond("", answer)) for problem, answer in asked]
+        verdicts = [_verdict(task, problem, respond("", answer), spent) for problem, answer in asked]
         if any(verdict.status == "error" for verdict in verdicts):
             yield f"the verifier fails on {name}"
         if sum(verdict.score for verdict in verdicts) / len(problems) > baseline.score:
             yield f"{name} earns more than the best constant answer"
 
 
-def _verdict(task: Task, problem: Problem, text: str) -> Verdict:
-    """The task's verdict; one that raises breaks its promise, and the next one is still to be checked."""
+def _verdict(task: Task, problem: Problem, text: str, spent: list[float]) -> Verdict:
+    """The task's verdict and its seconds; one that raises breaks its promise, and the next is still to be checked."""
+    begin = time.perf_counter()
     try:
         return task.verify(problem, text)
     except Exception as error:
         return Verdict(score=0.0, status="error", note=f"{type(error).__name__}: {error}")
+    finally:
+        spent.append(time.perf_counter() - begin)

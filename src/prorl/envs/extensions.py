@@ -55,7 +55,8 @@ class Extension:
             return hash_folder(Path(name))
         if text is None:
             spec = _spec(self.use)
-            text = Path(spec.origin).read_text("utf-8") if spec and spec.origin else ""
+            path = Path(spec.origin) if spec and spec.origin else Path()
+            return blake2b(path.read_bytes() if path.is_file() else b"", digest_size=8).hexdigest()
         return blake2b(text.encode(), digest_size=8).hexdigest()
 
 
@@ -140,6 +141,8 @@ def load_task(extension: Extension, name: str, levels: Mapping[int, float] | Non
         else:
             task = make()
         missing = [member for member in TASK_MEMBERS if not hasattr(task, member)]
+        if not missing:
+            task.name = name
     except UsageError as error:
         raise UsageError(f"{extension.use}: {error}") from error
     except Exception as error:
@@ -150,7 +153,6 @@ def load_task(extension: Extension, name: str, levels: Mapping[int, float] | Non
         raise UsageError(
             f"{extension.use}: a task needs {', '.join(missing)}: derive it from prorl.envs.ProceduralTask"
         )
-    task.name = name
     return task
 
 
@@ -262,6 +264,10 @@ def _spec(use: str) -> Any:
         return importlib.util.find_spec(_module(use))
     except (ImportError, AttributeError, ValueError):
         return None
+    except Exception as error:  # of a package above it, which is imported
+        raise UsageError(
+            f"{use}: running {_module(use).partition('.')[0]} failed: {_told(error, use)}"
+        ) from error
 
 
 def _told(error: BaseException, use: str) -> str:

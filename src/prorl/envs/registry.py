@@ -76,10 +76,9 @@ class VerifierSpec:
 
     tasks: tuple[str, ...] = ()  # procedural ones, by name
     datasets: tuple[str, ...] = ()  # prepared ones, by name
-    own: Mapping[str, Extension] = field(
-        default_factory=dict
-    )  # name → the task's, or the data set's reward function
-    data: Path | None = None  # the folder in which those lie
+    # Name → the task's, or the data set's reward function.
+    own: Mapping[str, Extension] = field(default_factory=dict)
+    data: Path = Path()  # the folder in which those lie
     policy: Policy = field(default_factory=Policy)  # of the sandbox for programs
     strict: bool = False  # no answer counts before the thinking is closed
 
@@ -94,15 +93,13 @@ def make_verifier(spec: VerifierSpec) -> Callable[[Problem, str], Verdict]:
     """
     own = spec.own
     tasks: dict[str, Task] = {name: make_task(name, own=own.get(name)) for name in spec.tasks}
-    if spec.data is not None:
-        for name in spec.datasets:
-            tasks[name] = DatasetTask(name, spec.data, own.get(name))
-            if name in own:
-                load_reward(own[name])  # what is wrong with it shows now
+    tasks |= {name: DatasetTask(name, spec.data, own.get(name)) for name in spec.datasets}
+    for name in own.keys() & set(spec.datasets):
+        load_reward(own[name])  # what is wrong with it shows now
     sandbox = OwnSandbox(spec.policy)
     for task in tasks.values():
         if isinstance(task, NeedsSandbox):
-            task.use_sandbox(sandbox)
+            task.sandbox = sandbox
 
     def verify(problem: Problem, text: str) -> Verdict:
         if spec.strict and THINK_CLOSE not in text:

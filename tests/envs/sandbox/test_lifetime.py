@@ -54,6 +54,22 @@ def test_a_killed_server_is_replaced_and_the_job_runs(tier):
         assert server_pid(sandbox) != before
 
 
+def test_after_an_interrupt_a_program_gets_its_own_result(tier):
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        with Sandbox.open(Policy(tier=tier)) as sandbox:
+            signal.setitimer(signal.ITIMER_REAL, 0.2)
+            with pytest.raises(KeyboardInterrupt):
+                sandbox.run(Job(source="import time; time.sleep(0.4); print('old')", inputs=("",)))
+            time.sleep(0.4)
+            assert [result.value for result in sandbox.run(SUM)] == ["2\n"]
+    finally:
+        signal.signal(signal.SIGALRM, before)
+
+
 def test_a_server_that_cannot_be_replaced_is_a_sandbox_error(tier, monkeypatch):
     with Sandbox.open(Policy(tier=tier)) as sandbox:
         kill(server_pid(sandbox))

@@ -2,7 +2,10 @@
 
 import json
 import math
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from multiprocessing import get_context
 
 import pytest
 from hypothesis import given, settings
@@ -237,8 +240,17 @@ def test_tests_that_make_no_sense_are_refused(inputs, expected, options, reason)
         HiddenTests(entry="f", inputs=inputs, expected=expected, **options)
 
 
-def test_a_task_without_a_sandbox_opens_one_that_works():
+def test_a_task_without_a_sandbox_opens_one_that_works_for_all_threads_and_in_a_fork():
     run = OwnSandbox()
-    tests = HiddenTests(entry="f", inputs=([1], [2]), expected=(2, 3))
-    for _ in range(2):
-        assert judge_program(run, "def f(x): return x + 1", tests, LIMITS).score == 1
+
+    def score(_):
+        tests = HiddenTests(entry="f", inputs=([1], [2]), expected=(2, 3))
+        return judge_program(run, "def f(x): return x + 1", tests, LIMITS).score
+
+    assert score(0) == 1
+    fork = get_context("fork").Process(target=lambda: sys.exit(int(score(0))))
+    fork.start()
+    fork.join(60)
+    assert fork.exitcode == 1
+    with ThreadPoolExecutor(2) as threads:
+        assert list(threads.map(score, range(8))) == [1] * 8

@@ -128,7 +128,7 @@ def test_an_instruction_that_is_unknown_or_takes_other_arguments_is_refused():
 def test_without_the_package_a_sentence_says_how_to_get_it(monkeypatch):
     monkeypatch.setattr(published_checkers, "PACKAGE", "package_that_nobody_has")
     published_checkers._checkers.cache_clear()
-    with pytest.raises(MissingCheckersError, match=r"pip install 'prorl\[evaluations\]'.*tasks\.ifeval=null"):
+    with pytest.raises(MissingCheckersError, match=r"pip install -e '\.\[evaluations\]'.*tasks\.ifeval=null"):
         validate("ifeval", Instruction(id="punctuation:no_comma"), PROMPT)
     verdict = graded("punctuation:no_comma", {}, "text")
     published_checkers._checkers.cache_clear()

@@ -234,15 +234,12 @@ def _up_to_date(path: Path, source: Source, fingerprint: str) -> SourceReport | 
     about = read_about(path, whole=True)
     if about.get("fingerprint") != fingerprint:
         return None
-    kept, dropped = Counter(about["kept"]), Counter(about["dropped"])
-    return SourceReport(
-        name=source.name,
-        use=source.use,
-        redone=False,
-        kept=kept,
-        dropped=dropped,
-        examples=about["examples"],
-    )
+    found = {
+        "kept": Counter(about["kept"]),
+        "dropped": Counter(about["dropped"]),
+        "examples": about["examples"],
+    }
+    return SourceReport(name=source.name, use=source.use, redone=False, **found)
 
 
 def _asked(source: Source, request: SourceRequest) -> str:
@@ -334,7 +331,7 @@ class DatasetTask:
         if not self._path.exists():
             raise DataError(f"{self._path} is missing: prepare it first, `prorl data prepare RECIPE`")
         self._own = own
-        self._run: Runner = OwnSandbox()
+        self.sandbox: Runner = OwnSandbox()
         self._group: tuple[int, list[str]] = (-1, [])
 
     @cached_property
@@ -346,10 +343,6 @@ class DatasetTask:
     def splits(self) -> frozenset[Split]:
         """The splits that have rows."""
         return frozenset(self._rows_of)
-
-    def use_sandbox(self, run: Runner) -> None:
-        """Run programs with `run` from now on, in place of a sandbox of its own."""
-        self._run = run
 
     def row_count(self, split: Split) -> int:
         """How many different problems a split has."""
@@ -396,7 +389,7 @@ class DatasetTask:
         payload = json.loads(self._group[1][offset])
         if self._reward is not None:
             return self._reward(text, payload["row"], payload["gold"])
-        return judge(payload, problem.prompt, text, self._run)
+        return judge(payload, problem.prompt, text, self.sandbox)
 
     @cached_property
     def _reward(self) -> Reward | None:

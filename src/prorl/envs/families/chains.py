@@ -8,8 +8,7 @@ distinct states to distinct states, so final states are as evenly spread as the 
 from collections.abc import Callable, Mapping
 from itertools import accumulate, combinations
 from random import Random
-from types import MappingProxyType
-from typing import Any
+from typing import Any, ClassVar
 
 from prorl.envs.base import Draft, ProceduralTask, draft
 
@@ -29,7 +28,7 @@ class Chain(ProceduralTask):
     verb: str
     symbols: str
     widths: tuple[int, int]  # of a state, from and to
-    operators: Operators
+    operators: ClassVar[Operators]
 
     def generate(self, rng: Random, level: int) -> Draft:
         """Payload: the final state."""
@@ -74,37 +73,33 @@ class OperatorChain(Chain):
     """Moves and shifts of digits."""
 
     name, domain, verb, symbols, widths = "operator_chain", "logic", "run", "0123456789", (4, 8)
-    operators = MappingProxyType(
-        {
-            # Without `rev`, which a small base does not know of eight digits; what is never right is not learned.
-            **{name: move for name, move in _MOVES.items() if name != "rev"},
-            "ends": lambda state: state[-1] + state[1:-1] + state[0],
-            "inc": _each(lambda d: d + 1),
-            "dec": _each(lambda d: d - 1),
-            "flip": _each(lambda d: 9 - d),
-            "jump": _each(lambda d: d + 5),
-            "first": _on_digits(lambda digits: [digits[0] + 1, *digits[1:]]),
-            "last": _on_digits(lambda digits: [*digits[:-1], digits[-1] + 1]),
-        }
-    )
+    operators: ClassVar[Operators] = {
+        # Without `rev`, which a small base does not know of eight digits; what is never right is not learned.
+        **{name: move for name, move in _MOVES.items() if name != "rev"},
+        "ends": lambda state: state[-1] + state[1:-1] + state[0],
+        "inc": _each(lambda d: d + 1),
+        "dec": _each(lambda d: d - 1),
+        "flip": _each(lambda d: 9 - d),
+        "jump": _each(lambda d: d + 5),
+        "first": _on_digits(lambda digits: [digits[0] + 1, *digits[1:]]),
+        "last": _on_digits(lambda digits: [*digits[:-1], digits[-1] + 1]),
+    }
 
 
 class DigitAlgebra(Chain):
     """Linear maps of digits modulo ten."""
 
     name, domain, verb, symbols, widths = "digit_algebra", "math", "calc", "0123456789", (4, 8)
-    operators = MappingProxyType(
-        {
-            "triple": _each(lambda d: 3 * d),
-            "seven": _each(lambda d: 7 * d),
-            "neg": _each(lambda d: -d),
-            "five": _each(lambda d: d + 5),
-            "sums": _on_digits(lambda digits: list(accumulate(digits))),
-            "steps": _on_digits(lambda digits: [b - a for a, b in zip([0, *digits], digits, strict=False)]),
-            "fold": _on_digits(lambda digits: [*digits[:-1], digits[0] + digits[-1]]),
-            "shift": _MOVES["left"],
-        }
-    )
+    operators: ClassVar[Operators] = {
+        "triple": _each(lambda d: 3 * d),
+        "seven": _each(lambda d: 7 * d),
+        "neg": _each(lambda d: -d),
+        "five": _each(lambda d: d + 5),
+        "sums": _on_digits(lambda digits: list(accumulate(digits))),
+        "steps": _on_digits(lambda digits: [b - a for a, b in zip([0, *digits], digits, strict=False)]),
+        "fold": _on_digits(lambda digits: [*digits[:-1], digits[0] + digits[-1]]),
+        "shift": _MOVES["left"],
+    }
 
 
 def _add(place: int, number: int) -> Callable[[str], str]:
@@ -124,10 +119,10 @@ class VariableTrace(Chain):
     """Statements on the first of several variables of one digit: `a+=3` adds modulo ten, `a~b` exchanges."""
 
     name, domain, verb, symbols, widths = "variable_trace", "code", "trace", "0123456789", (4, 8)
-    operators = MappingProxyType(
-        {f"{variable}+={k}": _add(place, k) for place, variable in enumerate("abcd") for k in (1, 3, 5)}
-        | {f"{'abcd'[i]}~{'abcd'[j]}": _exchange(i, j) for i, j in combinations(range(4), 2)}
-    )
+    operators: ClassVar[Operators] = {
+        **{f"{variable}+={k}": _add(place, k) for place, variable in enumerate("abcd") for k in (1, 3, 5)},
+        **{f"{'abcd'[i]}~{'abcd'[j]}": _exchange(i, j) for i, j in combinations(range(4), 2)},
+    }
 
 
 def _bases(table: str) -> Callable[[str], str]:
@@ -138,15 +133,13 @@ class StrandEdits(Chain):
     """What is done to a strand of bases; the complement is that of Watson and Crick."""
 
     name, domain, verb, symbols, widths = "strand_edits", "stem", "edit", "ACGT", (6, 9)
-    operators = MappingProxyType(
-        {
-            "comp": _bases("TGCA"),
-            "purine": _bases("GTAC"),  # A ↔ G, C ↔ T: transitions
-            "keto": _bases("CATG"),  # A ↔ C, G ↔ T
-            "rev": _MOVES["rev"],
-            "left": _MOVES["left"],
-            "right": _MOVES["right"],
-            "halves": lambda state: state[len(state) // 2 :] + state[: len(state) // 2],
-            "swap": _MOVES["swap"],
-        }
-    )
+    operators: ClassVar[Operators] = {
+        "comp": _bases("TGCA"),
+        "purine": _bases("GTAC"),  # A ↔ G, C ↔ T: transitions
+        "keto": _bases("CATG"),  # A ↔ C, G ↔ T
+        "rev": _MOVES["rev"],
+        "left": _MOVES["left"],
+        "right": _MOVES["right"],
+        "halves": lambda state: state[len(state) // 2 :] + state[: len(state) // 2],
+        "swap": _MOVES["swap"],
+    }

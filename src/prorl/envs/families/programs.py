@@ -185,12 +185,8 @@ class OneLiner(ProceduralTask):
 
     def __init__(self, weights: Mapping[int, float] | None = None) -> None:
         super().__init__(weights)
-        self._run: Runner = OwnSandbox()
+        self.sandbox: Runner = OwnSandbox()
         self._judged: dict[tuple[Any, str], Verdict] = {}
-
-    def use_sandbox(self, run: Runner) -> None:
-        """Run answers with `run` instead of a sandbox of this task's own."""
-        self._run = run
 
     def generate(self, rng: Random, level: int) -> Draft:
         """The payload is the hidden tests, on inputs that are not shown; the working takes differences."""
@@ -218,7 +214,7 @@ class OneLiner(ProceduralTask):
             return Verdict(score=0.0, status="wrong", note="not one short line")
         inputs, expected = zip(*payload, strict=True)
         tests = Tests(entry="f", inputs=tuple([x] for x in inputs), expected=expected)
-        verdict = judge_program(self._run, f"def f(x): return ({answer})", tests, LIMITS)
+        verdict = judge_program(self.sandbox, f"def f(x): return ({answer})", tests, LIMITS)
         if verdict.status != "error":
             if len(self._judged) >= REMEMBERED:
                 self._judged.clear()

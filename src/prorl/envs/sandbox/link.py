@@ -1,7 +1,7 @@
 """A fork server as its parent sees it: how it is started at each tier, talked to within a deadline, and killed.
 
-Tier A puts a bubblewrap wall around it: own mount, process, network, IPC and host-name spaces, an empty file system
-but for the interpreter and the system's libraries, all read-only. Tiers B and C start it bare. Nothing that arrives
+Tier A puts it into a container of bubblewrap: own mount, process, network, IPC and host-name spaces, no files
+but the interpreter and the system's libraries, all read-only. Tiers B and C start it bare. Nothing that arrives
 from it is trusted beyond its framing: lengths are bounded by what the server was told to allow.
 """
 
@@ -35,7 +35,7 @@ Tier = Literal["A", "B", "C"]
 
 SOURCE = Path(__file__).resolve().parents[3]  # the folder that holds prorl
 OWN_PARTS = ("prorl/__init__.py", "prorl/envs/__init__.py", "prorl/envs/sandbox")  # what the server imports
-INSIDE_SOURCE = "/code"  # where the server's own code lies behind the wall
+INSIDE_SOURCE = "/code"  # where the server's own code lies in the container
 PACKAGES = "/packages"  # where numpy lies there
 SYSTEM_FOLDERS = ("/bin", "/sbin", "/lib", "/lib32", "/lib64")
 _BOOT = (
@@ -57,6 +57,7 @@ class Link:
 
     def __init__(self, command: Sequence[str]) -> None:
         """Start the server and wait until it is ready; ServerLost, with what it said, if it does not start."""
+        self._owner = os.getpid()
         try:
             self.process = subprocess.Popen(
                 command,
@@ -89,7 +90,8 @@ class Link:
         """Have one child run; wait for the limit's seconds and at most `grace` more.
 
         `program` is JSON of source, entry and inputs; `stdin` is of a script, None where a function is called;
-        `result_bytes` bounds the report. ServerLost where no answer is complete in time; the server is then dead.
+        `result_bytes` bounds the report. Raises ServerLost where no answer is complete in time. After any exception
+        the caller closes the link: what is on its way would be the next program's reply.
         """
         given = stdin or b""
         order = {
@@ -98,18 +100,15 @@ class Link:
             "result_bytes": result_bytes,
         }
         payload = json.dumps({**order, **asdict(limits)}).encode()
-        try:
-            deadline = time.monotonic() + limits.seconds + grace
-            self._send(HEADER.pack(JOB, len(payload)) + payload + program + given, deadline)
-            return self._reply(deadline)
-        except ServerLost:
-            self.close()
-            raise
+        deadline = time.monotonic() + limits.seconds + grace
+        self._send(HEADER.pack(JOB, len(payload)) + payload + program + given, deadline)
+        return self._reply(deadline)
 
     def close(self) -> None:
-        """Kill the server, with it every program, and collect it."""
-        self._kill()
-        self.process.wait()
+        """Kill the server, with it every program, and collect it; in a fork, only let go of it."""
+        if self._owner == os.getpid():
+            self._kill()
+            self.process.wait()
         for stream in (self._stdin, self._stdout, self._stderr):
             stream.close()
 
@@ -165,16 +164,16 @@ def command(tier: Tier, *, numpy: Path | None = None) -> list[str]:
 
     Raises ServerLost for tier A without bubblewrap.
     """
-    wall = tier == "A"
+    contained = tier == "A"
     settings = {
-        "source": INSIDE_SOURCE if wall else str(SOURCE),
-        "packages": None if numpy is None else PACKAGES if wall else str(numpy),
+        "source": INSIDE_SOURCE if contained else str(SOURCE),
+        "packages": None if numpy is None else PACKAGES if contained else str(numpy),
         "filtered": tier != "C",
         "needs_landlock": tier == "B",
     }
     # -I but for -E: the environment holds only the seed of string hashes, which -E would ignore
     server = [str(interpreter()), *["-P", "-s", "-S", "-B", "-X", "utf8", "-c"], _BOOT, json.dumps(settings)]
-    return [*_bubblewrap(numpy), "--", *server] if wall else server
+    return [*_bubblewrap(numpy), "--", *server] if contained else server
 
 
 def find_numpy() -> Path | None:
@@ -197,7 +196,7 @@ def _bubblewrap(numpy: Path | None) -> list[str]:
     program = find_bubblewrap()
     if program is None:
         raise ServerLost("bubblewrap is not installed")
-    # root becomes nobody inside the wall: the interpreter may lie where only root can enter
+    # root becomes nobody in the container: the interpreter may lie where only root can enter
     user = ["--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]
     if os.geteuid() != 0:
         help_text = subprocess.run([program, "--help"], capture_output=True, text=True, check=False).stdout

@@ -40,7 +40,7 @@ class Policy:
 
 
 class Sandbox:
-    """One fork server and the wall around it. For one thread; it ends with that thread at the latest."""
+    """One fork server and what contains it. For one thread; it ends with that thread at the latest."""
 
     def __init__(self, tier: Tier, numpy: Path | None = None) -> None:
         """Use `open` instead. `numpy` is the folder that numpy is loaded from."""
@@ -169,6 +169,9 @@ class Sandbox:
                 reason = str(error)
                 self.close()
                 continue
+            except BaseException:
+                self.close()
+                raise
             if self.tier == "C" or not jobs.killed_from_outside(reply, limits):
                 return reply
             reason = f"the program was killed from outside, by signal {reply.signal}"

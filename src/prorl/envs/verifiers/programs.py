@@ -5,6 +5,7 @@ only be right by computing them. Results are hostile data. They are walked along
 that their depth and their type's own idea of equality never matter, and the work is bounded by the expected value.
 """
 
+import os
 import re
 import weakref
 from collections import Counter
@@ -12,6 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from decimal import Context, Decimal
 from itertools import chain
+from threading import Lock
 from typing import Any, Protocol, runtime_checkable
 
 from prorl.envs.sandbox.jobs import CaseResult, Job, Limits
@@ -31,26 +33,25 @@ _SHORT, _SHORT_BYTES = 1 << 12, 1 << 16  # characters of an expected value; outp
 
 @runtime_checkable
 class NeedsSandbox(Protocol):
-    """A task that runs programs. Whoever verifies hands it a sandbox, so that a process keeps only one open."""
+    """A task that runs programs by `sandbox`. Whoever verifies sets it, so that a process keeps only one open."""
 
-    def use_sandbox(self, run: Runner) -> None:
-        """Judge with `run` from now on, usually `Sandbox.run`."""
+    sandbox: Runner
 
 
 class OwnSandbox:
-    """A sandbox that is opened by the first job, for tasks which may never run one."""
+    """A sandbox that is opened by the first job, for tasks which may never run one; a fork opens its own."""
 
     def __init__(self, policy: Policy = Policy()) -> None:
-        self._policy = policy
-        self._run: Runner | None = None
+        self._policy, self._lock, self._process = policy, Lock(), 0
 
     def __call__(self, job: Job) -> tuple[CaseResult, ...]:
-        """Run a job. Raises SandboxError: this machine has no sandbox that the policy allows."""
-        if self._run is None:
-            sandbox = Sandbox.open(self._policy)
-            weakref.finalize(self, sandbox.close)
-            self._run = sandbox.run
-        return self._run(job)
+        """Run a job, one at a time for all threads. Raises SandboxError: there is none that the policy allows."""
+        with self._lock:
+            if self._process != os.getpid():
+                sandbox = Sandbox.open(self._policy)
+                weakref.finalize(self, sandbox.close)
+                self._run, self._process = sandbox.run, os.getpid()
+            return self._run(job)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -218,6 +218,8 @@ def _bound(host: str, port: int | None) -> socket.socket:
             return socket.create_server((host, candidate), family=family)
         except OSError as error:
             problem = error.strerror or str(error)
+            if isinstance(error, socket.gaierror):
+                break
     ports = f"port {port}" if port is not None else f"ports {PORT} to {PORT + TRIED - 1}"
     raise ProrlError(
         f"nothing can be served on {host}, {ports}: {problem}; choose others with --host and --port"

@@ -19,8 +19,8 @@ JUDGED_AT_A_TIME = 4096
 KEPT = 2  # first responses of a problem that are kept whatever their verdicts, beside the first that passed
 ANSWER_CHARS = 200
 
-Part = Literal["validation", "test", "ood", "levels"]
-"""Why a problem is asked: in a run's validations, held out of the run, out of domain, or at one level of a task."""
+Part = Literal["test", "ood", "levels"]
+"""Why a problem is asked: held out of the run, out of domain, or at one level of a task."""
 
 Key = tuple[str, Part, int, int]
 """Task, part, level and index of a problem of an evaluation."""

@@ -41,7 +41,7 @@ def comparison(runs: Sequence[RunHistory], gains: Sequence[Sequence[Gains]] = ()
             tables.append(Table(title=title, columns=columns, rows=rows))
     if len(groups) < len(runs):
         notes = ("of several runs: mean ± half of its 95 % interval over seeds, then each run",)
-        tables[-1:] = [replace(last, notes=notes) for last in tables[-1:]]
+        tables[-1] = replace(tables[-1], notes=notes)
     return tables
 
 

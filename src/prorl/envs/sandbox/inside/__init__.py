@@ -1,1 +1,1 @@
-"""What runs behind the wall, in a fresh interpreter: standard library only, nothing of prorl but itself."""
+"""What runs inside the sandbox, in a fresh interpreter: standard library only, nothing of prorl but itself."""

@@ -39,7 +39,7 @@ typing
 """
 RECURSION_LIMIT = 50_000  # LiveCodeBench's
 NUMPY = "numpy numpy.linalg numpy.fft numpy.random numpy.polynomial numpy.ma"
-# a wall without /dev and /proc cannot open these by name
+# a container without /dev and /proc cannot open these by name
 _DEVICES = {"/dev/stdin": 0, "/dev/stdout": 1, "/dev/stderr": 2, os.devnull: 2}
 
 _open = open

@@ -38,7 +38,7 @@ STREAM_BYTES = 1 << 17  # on their way from a program; below `MAX_FRAME`, whatev
 
 
 def main(settings: dict[str, Any]) -> None:
-    """Prepare, say hello, serve until the parent goes; the settings are those of `wall.command`."""
+    """Prepare, say hello, serve until the parent goes; the settings are those of `link.command`."""
     sys.path.remove(settings["source"])
     sys.stdin = sys.stdout = None
     version = confine.landlock_abi() if settings["filtered"] else 0
