@@ -15,6 +15,7 @@ from prorl.control.decide import TOLD_TO_STOP, decide
 from prorl.control.detectors import degraded
 from prorl.control.events import CommandGiven, Intervened, ReferenceReset, Resumed, Stepped, Validated, Warned
 from prorl.control.state import fold, from_json
+from prorl.envs.files import StorageError
 from prorl.envs.types import Verdict
 from prorl.run.history import describe
 from prorl.run.resume import branch, resume, roll_back
@@ -206,6 +207,21 @@ def test_a_branch_that_is_rolled_back_to_where_it_began_is_still_a_branch(tmp_pa
     assert [(event.config_hash, event.branched_from) for event in of(tmp_path / "branch", Resumed)] == [
         ("d", "parent@8")
     ]
+
+
+def test_a_branch_that_dies_before_its_first_checkpoint_is_still_a_branch(tmp_path):
+    run_in(tmp_path / "parent", PLAN, until=lambda state: state.step == 8)
+    parent = RunStore.open(tmp_path / "parent")
+    branch(parent, tmp_path / "branch", parent.checkpoint(8), {})
+    with RunStore.open(tmp_path / "branch") as store:
+        resume(store, FakeLearner(0.1), store.checkpoint(8), config_hash="d", branched_from="parent@8")
+    for _ in range(2):
+        with RunStore.open(tmp_path / "branch") as store:
+            again = resume(store, FakeLearner(0.1), store.latest_checkpoint(), config_hash="d")
+            assert (again.state.step, again.state.config_hash) == (8, "d")
+            with pytest.raises(StorageError, match="is not the recipe the run was started under"):
+                resume(store, FakeLearner(0.1), store.latest_checkpoint(), config_hash="e")
+    assert [event.branched_from for event in of(tmp_path / "branch", Resumed)] == ["parent@8"]
 
 
 # -- verifiers

@@ -101,7 +101,7 @@ def branch_run(
 ) -> RunState:
     """Go on from a checkpoint of a run, by default its newest, in a new run directory under a changed recipe.
 
-    The parent may be training meanwhile. A failure to begin leaves no new directory behind.
+    The parent may be training meanwhile. What fails before the directory is made leaves none behind.
     """
     parent = RunStore.open(folder, report=console.say)
     config = changed(check(parent.config, str(folder)), {"name": target.name}, overrides)
@@ -165,7 +165,7 @@ def _run(
             store.interrupt, interrupt.heartbeat = interrupt, heart
             in_hand = InHand(session.tasks, session.renderer)
             if checkpoint is not None and (dropped := in_hand.restore(checkpoint.path)):
-                text = f"{dropped} groups that were in hand are dropped: their draws ask something else here"
+                text = f"{dropped} groups that were in hand are dropped: here they cannot be gone on with"
                 event_log.record(Warned(step=event_log.state.step, text=text))
             checkpointer = Checkpointer(
                 store, session.backend, event_log, config.save, config.guards, heart, in_hand.snapshot

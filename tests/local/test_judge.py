@@ -16,6 +16,7 @@ from random import Random
 import pytest
 
 from prorl.envs.types import Problem
+from prorl.local import judge as judge_module
 from prorl.local.judge import JudgeError, LocalJudge, replacements
 from prorl.rollout.pipeline import heal, judge_all
 from support.processes import eventually, state
@@ -175,6 +176,16 @@ def test_an_idle_worker_that_dies_is_replaced_at_no_cost(judge):
     (after,) = judged(judge, ["pid"])
     assert after.status == "ok"
     assert after.note != before.note
+
+
+def test_an_idle_worker_that_takes_nothing_is_replaced_at_no_cost(verifiers, monkeypatch):
+    monkeypatch.setattr(judge_module, "SEND_SECONDS", 1)
+    with closing(LocalJudge(verifiers.make_obey, deadline=DEADLINE)) as judge:
+        judge.ready()
+        os.kill(judge._workers[0].process.pid, signal.SIGSTOP)
+        (verdict,) = judged(judge, ["1" + " " * 2_000_000])
+        assert (verdict.score, verdict.status) == (1.0, "ok")
+        assert sum(judge.replaced().values()) == 1
 
 
 @pytest.mark.parametrize("last", ["1", "hang"])

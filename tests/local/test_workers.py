@@ -11,11 +11,12 @@ import pytest
 import torch
 
 from prorl.learn.learner import gradient
+from prorl.local import judge
 from prorl.local import workers as workers_module
 from prorl.local.engine import LocalEngine, WorkersEngine
 from prorl.local.workers import SharedMemory, Workers, WorkersError
 from prorl.types import Request, Sampling
-from support.items import counts, dies_once, echoes, fails, hangs
+from support.items import counts, dies_once, echoes, fails, hangs, opens
 from support.learners import HPARAMS, batch, bits_equal, learner, qwen2, weights
 from support.processes import eventually
 
@@ -160,7 +161,7 @@ def test_a_worker_that_hangs_is_replaced_until_it_is_clear_that_its_item_hangs_t
 
 
 def test_a_worker_that_takes_nothing_any_more_is_replaced(monkeypatch):
-    monkeypatch.setattr(workers_module, "SEND_SECONDS", 1)
+    monkeypatch.setattr(judge, "SEND_SECONDS", 1)
     monkeypatch.setattr(
         workers_module, "LEAST_SILENCE", 1.0
     )  # it may stop before it has said that it is idle
@@ -183,6 +184,9 @@ def test_what_a_function_raises_is_raised_here():
         with pytest.raises(KeyError, match="no bread") as raised:
             list(held.run(fails, ["bread"]))
         assert "in fails" in raised.value.__notes__[0]
+        with pytest.raises(FileNotFoundError, match="no-such-file"):
+            list(held.run(opens, ["no-such-file"]))
+        assert not held.incidents()
         with pytest.raises(RuntimeError, match=r"(?s)in fails.*OddError: no wine"):
             list(held.run(fails, ["wine"]))
         assert held.incidents() == []

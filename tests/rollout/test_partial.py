@@ -1,8 +1,11 @@
 """Partial rollouts: a response is written over several steps, and is what it would be in one; nothing is lost."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -165,6 +168,10 @@ def test_what_waits_is_the_same_after_it_was_saved(tmp_path):
     kept = {one.group.draw for one in held.groups if one.group.problem.task == "word_list"}
     assert others.restore(tmp_path) == len(held.groups) - len(others.groups) > 0
     assert {one.group.draw for one in others.groups} <= kept
+    rows = pq.read_table(tmp_path / IN_HAND)
+    older = pa.array([json.dumps({"of": "another version"})] * len(rows))
+    pq.write_table(rows.set_column(rows.column_names.index("hparams"), "hparams", older), tmp_path / IN_HAND)
+    assert again.restore(tmp_path) == len(held.groups)
     (tmp_path / IN_HAND).unlink()
     again.restore(tmp_path)
     assert again.groups == ()

@@ -41,6 +41,12 @@ class OddError(Exception):
         super().__init__(f"no {of}")
 
 
+def opens(held, path):
+    """Raises what a worker that ended would seem to raise."""
+    with open(path, "rb") as file:
+        yield file.read()
+
+
 def fails(held, item):
     """Raises what can be sent, or what cannot."""
     raise KeyError(f"no {item}") if item == "bread" else OddError(of=item)

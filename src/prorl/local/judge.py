@@ -16,6 +16,8 @@ import os
 import pickle
 import resource
 import signal
+import socket
+import struct
 import sys
 import textwrap
 import time
@@ -41,6 +43,7 @@ FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0  # seconds after a start that failed; dou
 LOOKS = 8  # within a deadline, at least; the time between two counts for no more
 MAX_REASONS = 300  # characters, of why workers were replaced
 CLOSE_SECONDS = 1.0
+SEND_SECONDS = 60  # in which a process that is idle must take a message
 MAX_ITEMS = 64  # per message to a worker
 MAX_CHARS = 64_000  # per message: what fits a socket's buffer is sent without waiting for the reader
 MAX_NOTE = 200  # characters; a batch of reports must fit the pipe while the parent is busy elsewhere
@@ -68,6 +71,21 @@ def without_main() -> Iterator[None]:
         main |= kept
 
 
+def child(
+    context: Any, name: str, target: Callable[..., None], *arguments: object
+) -> tuple[Connection[Any, Any], BaseProcess]:
+    """Start a process with one end of a pipe and the arguments. Returns the other end and the process; a message that
+    it does not take in `SEND_SECONDS` raises OSError, and a part of it may be in the pipe."""
+    ours, theirs = context.Pipe()
+    process = context.Process(target=target, args=(theirs, *arguments), name=name, daemon=True)
+    with without_main():
+        process.start()
+    theirs.close()
+    with socket.socket(fileno=os.dup(ours.fileno())) as end:
+        end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", SEND_SECONDS, 0))
+    return ours, process
+
+
 class JudgeError(ProrlError):
     """No worker has ever started, so nothing can be judged at all."""
 
@@ -77,14 +95,7 @@ class _Worker:
 
     def __init__(self, factory: bytes, memory: int, since: float) -> None:
         context = multiprocessing.get_context("spawn")
-        self.connection: Connection[Any, Any]
-        self.connection, theirs = context.Pipe()
-        self.process: BaseProcess = context.Process(
-            target=serve, args=(theirs, factory, memory), name="prorl-judge", daemon=True
-        )
-        with without_main():
-            self.process.start()
-        theirs.close()
+        self.connection, self.process = child(context, "prorl-judge", serve, factory, memory)
         self.ready = False
         self.running: deque[_Item] = deque()
         self.judged = 0
@@ -140,7 +151,7 @@ class LocalJudge:
         self._fill()
 
     def submit(self, ticket: int, problem: Problem, text: str) -> None:
-        """Queue one response; never waits. Raises RuntimeError where the judge is closed."""
+        """Queue one response; waits for no verdict. Raises RuntimeError where the judge is closed."""
         if not self._wanted:
             raise RuntimeError("this judge is closed")
         self._waiting.append((ticket, problem, text))
@@ -277,9 +288,10 @@ class LocalJudge:
         for worker in self._workers:
             if self._waiting and worker.idle:
                 items = self._next_items(min(MAX_ITEMS, -(-len(self._waiting) // (2 * self._wanted))))
-                try:  # an idle worker is reading, so this does not block
+                try:
                     worker.connection.send([(problem, text) for _, problem, text in items])
-                except OSError:  # no item's fault; the next reading finds the worker dead
+                except OSError:  # it is dead, or stopped; no item's fault; the next reading finds it dead
+                    worker.process.kill()
                     self._waiting.extendleft(reversed(items))
                     continue
                 worker.running.extend(items)

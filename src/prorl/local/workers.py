@@ -13,8 +13,6 @@ import multiprocessing
 import os
 import pickle
 import signal
-import socket
-import struct
 import time
 from collections import Counter, defaultdict, deque
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -33,7 +31,7 @@ from torch import Tensor, nn
 from prorl.envs.errors import ProrlError
 from prorl.envs.sandbox.inside.confine import SET_PDEATHSIG, prctl
 from prorl.learn.parallel import Function, Held, without_weights
-from prorl.local.judge import without_main
+from prorl.local.judge import child
 from prorl.run.process import machine_memory
 
 ALIGNMENT = 64  # bytes
@@ -46,7 +44,6 @@ MOST_DEATHS = 3  # in a row, of one item or at the start
 LOOK = 0.5  # seconds between two looks at the clocks of silent workers
 CLOSE_SECONDS = 1.0
 QUEUED_BYTES = 64_000  # that fit a socket's buffer: a message to a worker that is busy must not wait for it
-SEND_SECONDS = 60  # in which a worker that is idle must take a message
 
 
 class WorkersError(ProrlError):
@@ -126,16 +123,8 @@ class _Worker:
         # A process without threads that has imported all that workers need, and forks them.
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload([__name__, *shared.imports])
-        self.connection: Connection[Any, Any]
-        self.connection, theirs = context.Pipe()
-        self.process = context.Process(
-            target=serve, args=(theirs, shared, index, threads), name=f"prorl-worker-{index}", daemon=True
-        )
-        with without_main():
-            self.process.start()
-        theirs.close()
-        with socket.socket(fileno=os.dup(self.connection.fileno())) as end:
-            end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", SEND_SECONDS, 0))
+        name = f"prorl-worker-{index}"
+        self.connection, self.process = child(context, name, serve, shared, index, threads)
         self.index = index
         self.ready = False
         self.given: deque[tuple[_Item, int]] = deque()  # with the slot of its gradient
@@ -292,22 +281,22 @@ class Workers:
 
     def _read(self, worker: _Worker) -> str | None:
         """Take in all that a worker has sent; the reason if it has ended."""
-        try:
-            while True:
-                message = worker.connection.recv_bytes()
-                self.received += len(message)
-                now = time.monotonic()
-                if not worker.ready:
-                    worker.ready, self._failed_starts = True, 0
-                else:
-                    self._longest = max(self._longest, now - worker.since)
-                    self._take(worker, message)
-                worker.since = now
-                if not worker.connection.poll():
-                    return None
-        except (EOFError, OSError):
-            worker.process.join(CLOSE_SECONDS)
-            return f"exit code {worker.process.exitcode}"
+        more = True
+        while more:
+            try:
+                message, more = worker.connection.recv_bytes(), worker.connection.poll()
+            except (EOFError, OSError):
+                worker.process.join(CLOSE_SECONDS)
+                return f"exit code {worker.process.exitcode}"
+            self.received += len(message)
+            now = time.monotonic()
+            if not worker.ready:
+                worker.ready, self._failed_starts = True, 0
+            else:
+                self._longest = max(self._longest, now - worker.since)
+                self._take(worker, message)
+            worker.since = now
+        return None
 
     def _take(self, worker: _Worker, message: bytes) -> None:
         item, slot = worker.given[0]

@@ -53,7 +53,7 @@ class InHand:
     def restore(self, folder: Path) -> int:
         """Take what a snapshot wrote; nothing where there is none.
 
-        Returns how many groups are dropped, as on a branch their draws ask something else.
+        Returns how many groups are dropped, as their draws ask something else or another version wrote them.
         """
         by_draw: dict[int, list[dict[str, Any]]] = defaultdict(list)
         if (folder / IN_HAND).exists():
@@ -66,10 +66,10 @@ class InHand:
         return len(found) - len(self.groups)
 
     def _group(self, draw: int, rows: Sequence[dict[str, Any]]) -> OpenGroup | None:
-        hparams = _HPARAMS.validate_json(rows[0]["hparams"])
         try:
+            hparams = _HPARAMS.validate_json(rows[0]["hparams"])
             problem = problem_of(self._tasks, hparams, draw)
-        except ValueError:  # the weights of a task that there is no more
+        except ValueError:  # of another version, or the weights of a task that there is no more
             return None
         if problem.prompt != rows[0]["prompt"]:
             return None

@@ -61,13 +61,17 @@ def resume(
 
     `environment` is what besides recipe and checkpoint the bits of a result depend on, `after` how the process before
     this one ended, where somebody knows. Warnings behind the checkpoint are journalled again: what happened to
-    processes and machines happened whatever is computed anew. StorageError if the recipe was edited, journal and
-    checkpoint contradict each other, or what the run cannot go on without (tokenizer, problems) is not what it was.
+    processes and machines happened whatever is computed anew, and a branch is one at a checkpoint of its parent, too.
+    StorageError if the recipe was edited, journal and checkpoint contradict each other, or what the run cannot go on
+    without (tokenizer, problems) is not what it was.
     """
-    past = _past(store, checkpoint)
-    starts = [one.environment for one in past if isinstance(one, (Started, Resumed)) and one.environment]
-    before, now = starts[-1] if starts else {}, environment or {}
-    if branched_from is None and _state_of(checkpoint).config_hash != config_hash:
+    past = list(_past(store, checkpoint.journal_size))
+    behind = list(_past(store, store.journal.size))[len(past) :]
+    made = [one for one in behind if isinstance(one, Resumed) and one.branched_from]
+    starts = [one for one in [*past, *made] if isinstance(one, (Started, Resumed)) and one.environment]
+    before, now = starts[-1].environment if starts else {}, environment or {}
+    held = made[-1].config_hash if made else _state_of(checkpoint).config_hash
+    if branched_from is None and held != config_hash:
         raise StorageError(
             f"{store.folder / CONFIG} is not the recipe the run was started under: undo the edit, or "
             f"change the recipe on a branch with `prorl train --branch {store.folder.name}`"
@@ -76,7 +80,8 @@ def resume(
     damage = store.journal.damage
     state, told_again = _return_to(store, learner, checkpoint)
     log = EventLog(store.journal, state, watchers, interrupt=store.interrupt)
-    resumed = Resumed(step=state.step, config_hash=config_hash, branched_from=branched_from, environment=now)
+    origin = branched_from or (made[-1].branched_from if made else None)
+    resumed = Resumed(step=state.step, config_hash=config_hash, branched_from=origin, environment=now)
     log.record(resumed)
     ended = f"taken up again, as {after}" if after else ""
     torn = f"{damage}: what lay behind step {state.step} is set aside" if damage else ""
@@ -174,7 +179,7 @@ def _return_to(store: RunStore, learner: Learner, checkpoint: Checkpoint) -> tup
     """Restore all of it; returns the state, and which events behind the checkpoint belong into the journal again:
     warnings, and that the run is a branch, whose recipe holds even at a checkpoint that its parent wrote."""
     discarded = store.rewind(checkpoint)
-    state = fold(_past(store, checkpoint))
+    state = fold(_past(store, checkpoint.journal_size))
     if state != _state_of(checkpoint):
         raise StorageError(
             f"the journal of {store.folder} does not lead to the state saved in {checkpoint.path}: "
@@ -197,9 +202,9 @@ def _state_of(checkpoint: Checkpoint) -> RunState:
         ) from error
 
 
-def _past(store: RunStore, checkpoint: Checkpoint) -> Iterator[Event]:
-    """The events that led to a checkpoint."""
+def _past(store: RunStore, size: int) -> Iterator[Event]:
+    """The events in so many bytes of the journal, as those that led to a checkpoint."""
     try:
-        yield from map(from_record, read_journal(store.journal.path, checkpoint.journal_size))
+        yield from map(from_record, read_journal(store.journal.path, size))
     except ValueError as error:
         raise StorageError(f"{store.journal.path} cannot be followed: {error}") from error
