@@ -22,12 +22,12 @@ from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
 from prorl.config.checks import no_room
-from prorl.config.recipe import RecipeError, check, nearest
+from prorl.config.recipe import RecipeError, check
 from prorl.config.schema import HPARAMS, RunConfig, StageConfig, setting
 from prorl.control.events import CommandGiven
 from prorl.control.plan import Plan, hparams_at, hparams_now, make_plan, staged
 from prorl.control.state import RunState, evolve, fold
-from prorl.envs.errors import ProrlError
+from prorl.envs.errors import ProrlError, nearest
 from prorl.envs.files import StorageError, encode_json
 from prorl.run.history import read_events
 from prorl.run.journal import append_bytes

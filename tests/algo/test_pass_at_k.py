@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prorl.algo.pass_at_k import pass_at_k, pass_rates
+from prorl.algo.pass_at_k import pass_at_k
 
 
 @st.composite
@@ -46,13 +46,3 @@ def test_large_numbers_lose_nothing():
 def test_nonsense_is_refused(n, c, k):
     with pytest.raises(ValueError, match=r"passes must|needs k"):
         pass_at_k(n, c, k)
-
-
-def test_rates_are_those_of_each_problem_at_each_k():
-    counts = [(4, 1), (8, 0), (4, 1), (2, 2)]
-    rates = pass_rates(counts, (1, 2))
-    assert rates.tolist() == [[pass_at_k(n, c, 1), pass_at_k(n, c, 2)] for n, c in counts]
-
-
-def test_a_problem_with_fewer_responses_than_k_counts_with_all_it_has():
-    assert pass_rates([(2, 1), (4, 1)], (4,)).tolist() == [[1.0], [1.0]]

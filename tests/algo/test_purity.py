@@ -13,7 +13,6 @@ THIRD_PARTY = {
     "clip_higher": {"torch"},
     "kl_to_reference": {"torch"},
     "mismatch_correction": {"torch"},
-    "pass_at_k": {"numpy"},
 }
 
 

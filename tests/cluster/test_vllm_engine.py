@@ -49,12 +49,12 @@ def engine(model):
 
 def test_equal_models_are_read_from_the_same_place(model):
     """vLLM keeps what it has compiled under it, and a replacement must not compile again."""
-    from prorl.cluster.vllm_engine import without_weights
+    from prorl.cluster.vllm_engine import model_folder
 
     settings = engine_settings(config=config_of(model), eos_ids=(1, 2))
-    place = without_weights(settings)
-    assert without_weights(dataclasses.replace(settings, max_rows=3)) == place
-    assert without_weights(dataclasses.replace(settings, eos_ids=(1,))) != place
+    place = model_folder(settings)
+    assert model_folder(dataclasses.replace(settings, max_rows=3)) == place
+    assert model_folder(dataclasses.replace(settings, eos_ids=(1,))) != place
     assert (place / "config.json").read_text() == settings.config
     assert not any("safetensors" in path.name for path in place.iterdir())
 

@@ -134,7 +134,7 @@ def test_the_pass_threshold_is_the_tasks_own():
 @pytest.mark.parametrize(
     ("weights", "message"),
     [
-        ({"arithmetik": 1.0}, "nearest: arithmetic"),
+        ({"arithmetik": 1.0}, "did you mean .arithmetic"),
         ({"arithmetic": -1.0}, "not negative"),
         ({"arithmetic": float("nan")}, "finite"),
         (dict.fromkeys(ENTRIES, 0.0), "positive weight"),

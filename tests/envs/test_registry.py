@@ -23,7 +23,7 @@ def test_every_name_makes_the_task_that_bears_it_and_five_domains_are_trained():
 @pytest.mark.parametrize(
     ("name", "levels", "message"),
     [
-        ("arithmetik", None, r"did you mean arithmetic\?"),
+        ("arithmetik", None, r"did you mean .arithmetic.\?"),
         ("zzzz", None, r"no task 'zzzz'; there are .*word_list"),
         ("list_synthesis", {9: 1.0}, "no level"),
     ],

@@ -1,12 +1,6 @@
-"""Unbiased pass@k (https://arxiv.org/abs/2107.03374), also of many problems at once."""
+"""Unbiased pass@k (https://arxiv.org/abs/2107.03374)."""
 
 import math
-from collections.abc import Sequence
-
-import numpy as np
-from numpy.typing import NDArray
-
-Array = NDArray[np.float64]
 
 
 def pass_at_k(n: int, c: int, k: int) -> float:
@@ -21,12 +15,3 @@ def pass_at_k(n: int, c: int, k: int) -> float:
         raise ValueError(f"pass@{k} needs k >= 1 and at least k responses per problem: got {n}")
     draws = math.comb(n, k)
     return (draws - math.comb(n - c, k)) / draws
-
-
-def pass_rates(counts: Sequence[tuple[int, int]], ks: Sequence[int]) -> Array:
-    """pass@k of every problem, given as (responses, passes), for every k: shape (problems, ks).
-
-    A problem with fewer than k responses counts with all it has: errors of a verifier may have cost some.
-    """
-    known = {(n, c): [pass_at_k(n, c, min(k, n)) for k in ks] for n, c in set(counts)}
-    return np.array([known[pair] for pair in counts], dtype=np.float64).reshape(len(counts), len(ks))

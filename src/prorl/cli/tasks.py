@@ -12,7 +12,7 @@ from prorl.cli.outcome import AsJson, Overrides, progress_console, show
 from prorl.envs.check import SPLIT_ORDER, check_task
 from prorl.envs.datasets.prepare import SourceReport
 from prorl.envs.datasets.prepare import prepare as prepare_data
-from prorl.envs.errors import ProrlError
+from prorl.envs.errors import ProrlError, nearest
 from prorl.envs.extensions import absolute
 from prorl.envs.registry import make_task, task_names
 from prorl.envs.types import Split, Task
@@ -110,8 +110,6 @@ def _one(makers: Mapping[str, Callable[[], Task]], name: str) -> Callable[[], Ta
     if ":" in name:
         return partial(make_task, absolute(name, Path()))
     if name not in makers:
-        from prorl.config.recipe import nearest
-
         raise ProrlError(f"no task {name!r}; {nearest(name, makers, 'see `prorl tasks list`')}")
     return makers[name]
 

@@ -9,7 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Literal
 
 import ray
 from ray.exceptions import ObjectLostError, OutOfMemoryError, RayActorError, RayTaskError
@@ -19,6 +19,7 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 from prorl.cluster.settings import ClusterError, device_kind, engine_environment, places
 from prorl.config.schema import RunConfig
 from prorl.envs.errors import ProrlError
+from prorl.types import JudgeOutError
 
 CONNECT_SECONDS = 10.0
 TRANSFER_SECONDS = 5.0  # for an answer that is ready on another machine to get here
@@ -131,7 +132,8 @@ def has_gpus(address: str) -> bool:
 
 @dataclass(slots=True, kw_only=True)
 class Slot:
-    """The place of an actor, what it owes by name, and the call that it was asked last."""
+    """The place of an actor, what it owes (an engine: requests by draw and sample; a judge: items by number, under the
+    caller's tickets), and the call that it was asked last."""
 
     index: int
     actor: Any
@@ -139,18 +141,19 @@ class Slot:
     pending: Any = None
     due: float = 0.0  # monotonic time at which `pending` is overdue
     restarts: int = 0  # since an actor in this place has proven itself
+    disproved: bool = False  # an engine here has not served what was published since the last sync
+    unsent: list[int] = field(default_factory=list)  # numbers of items that a judge has not been sent yet
+    started: bool = True  # a judge here has answered before
+    out: JudgeOutError | None = None  # in its last answer
 
 
-AnySlot = TypeVar("AnySlot", bound=Slot)
-
-
-class Pool(Generic[AnySlot]):
+class Pool:
     """Actors that do the same; another is started in the place of one that is lost."""
 
-    def __init__(self, role: str, slot: type[AnySlot], start: Callable[[int], Any], number: int) -> None:
+    def __init__(self, role: str, start: Callable[[int], Any], number: int) -> None:
         """`start(index)` gives a handle of a new actor, in the place of the one before it."""
         self._role, self._start = role, start
-        self._slots = [slot(index=index, actor=start(index)) for index in range(number)]
+        self._slots = [Slot(index=index, actor=start(index)) for index in range(number)]
         self._incidents: list[str] = []
 
     def incidents(self) -> list[str]:
@@ -164,7 +167,7 @@ class Pool(Generic[AnySlot]):
         self._incidents.append(incident)
 
     def _restart(
-        self, slot: AnySlot, lost: Exception, *, silence: str = "", again: str, proven: str, help: str = ""
+        self, slot: Slot, lost: Exception, *, silence: str = "", again: str, proven: str, help: str = ""
     ) -> None:
         """Start another actor for a lost one. Raises LostError where it was one too many."""
         slot.restarts += 1

@@ -1,4 +1,4 @@
-"""Data-parallel vLLM engines behind one `types.Engine`, and the backend that they form with learner and judges.
+"""Data-parallel vLLM engines behind one `types.Engine`.
 
 Invariants: which engine serves a request follows from the order of `submit` alone, and every engine has all of its
 work before it decodes the first token; so what is sampled does not depend on which engine is faster. Every wait for
@@ -10,7 +10,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -40,14 +39,7 @@ class EngineActor:
         return getattr(self._engine, method)(*arguments)
 
 
-@dataclass(slots=True, kw_only=True)
-class _Slot(Slot):
-    """An engine; it owes requests by draw and sample."""
-
-    disproved: bool = False  # since the last sync an engine in this place did not serve what was published
-
-
-class RayEngine(Pool[_Slot]):
+class RayEngine(Pool):
     """`types.Engine` over several engine actors."""
 
     def __init__(
@@ -67,7 +59,7 @@ class RayEngine(Pool[_Slot]):
         self._settings, self._deadline, self._sharing = settings, deadline, sharing
         if sharing is not None:
             sharing.acquire(self)
-        super().__init__("engine", _Slot, start, engines)
+        super().__init__("engine", start, engines)
         self._queue: list[Request] = []
         self._published: Published | None = None
         self._served: Published | None = None  # None while they sleep
@@ -213,7 +205,7 @@ class RayEngine(Pool[_Slot]):
             slot.actor = self._start(slot.index)
         return False
 
-    def _take(self, slot: _Slot) -> list[Completion]:
+    def _take(self, slot: Slot) -> list[Completion]:
         answer, slot.pending = slot.pending, None
         completions: list[Completion] = []
         with self._replacing(slot):
@@ -223,7 +215,7 @@ class RayEngine(Pool[_Slot]):
         return completions
 
     @contextmanager
-    def _replacing(self, slot: _Slot, *also: type[Exception]) -> Iterator[None]:
+    def _replacing(self, slot: Slot, *also: type[Exception]) -> Iterator[None]:
         """Replace the engine if it is lost inside the block, or `also` is raised."""
         try:
             yield
@@ -232,7 +224,7 @@ class RayEngine(Pool[_Slot]):
             while lost is not None:
                 lost = self._replace(slot, lost)
 
-    def _replace(self, slot: _Slot, lost: Exception) -> Exception | None:
+    def _replace(self, slot: Slot, lost: Exception) -> Exception | None:
         """Start a new engine for a lost one, and ask it for what that owed; returns why it is lost too, or None."""
         if isinstance(lost, SyncError) and slot.disproved:
             raise lost
@@ -256,7 +248,7 @@ class RayEngine(Pool[_Slot]):
             return error
         return None
 
-    def _prove(self, slot: _Slot) -> None:
+    def _prove(self, slot: Slot) -> None:
         told = self._published
         assert told is not None, "called once there are weights"
         decoded = result(slot.actor.call.remote("score", told.prompt, told.tokens), within=self._deadline)
@@ -264,8 +256,8 @@ class RayEngine(Pool[_Slot]):
         require_agreement(told.version, decoded, told.logps, self._settings.dtype, engine=name)
 
     def _ask(
-        self, method: str, *arguments: Any, slots: list[_Slot] | None = None
-    ) -> list[tuple[_Slot, Callable[[], Any]]]:
+        self, method: str, *arguments: Any, slots: list[Slot] | None = None
+    ) -> list[tuple[Slot, Callable[[], Any]]]:
         """Ask engines at once, all by default; each with a function that waits for its answer."""
         due = self._due()
         chosen = self._slots if slots is None else slots

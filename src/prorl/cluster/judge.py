@@ -11,7 +11,7 @@ import pickle
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import count
 from typing import Any
 
@@ -96,16 +96,7 @@ class JudgeActor:
         self._judge.close()
 
 
-@dataclass(slots=True, kw_only=True)
-class _Slot(Slot):
-    """A judge; it owes items, under the caller's tickets, by number."""
-
-    unsent: list[int] = field(default_factory=list)  # numbers of items that were not sent yet
-    started: bool = True  # has answered before
-    out: JudgeOutError | None = None  # in its last answer
-
-
-class RayJudge(Pool[_Slot]):
+class RayJudge(Pool):
     """`types.Judge` over several judge actors."""
 
     def __init__(
@@ -117,7 +108,7 @@ class RayJudge(Pool[_Slot]):
         is called on every node: it raises a ProrlError where responses cannot be judged there, which becomes a
         JudgeError that names the node, and may return a warning. Raises LostError where a judge is lost.
         """
-        super().__init__("judge", _Slot, start, judges)
+        super().__init__("judge", start, judges)
         self._deadline = deadline
         self._numbers = count()
         self._replaced: Counter[str] = Counter()  # workers of judges
@@ -192,7 +183,7 @@ class RayJudge(Pool[_Slot]):
         self._ask()
         return judged
 
-    def _take(self, slot: _Slot) -> list[tuple[int, Verdict]]:
+    def _take(self, slot: Slot) -> list[tuple[int, Verdict]]:
         try:
             answer: _Answer = result(slot.pending, within=TRANSFER_SECONDS)
         except LOST as error:

@@ -219,7 +219,7 @@ class VLLMEngine:
 def _arguments(settings: EngineSettings) -> EngineArgs:
     gpu = torch.cuda.is_available()
     return EngineArgs(
-        model=str(without_weights(settings)),
+        model=str(model_folder(settings)),
         load_format="dummy",  # the learner's weights come with the first sync
         skip_tokenizer_init=True,
         dtype=settings.dtype,
@@ -246,7 +246,7 @@ def _arguments(settings: EngineSettings) -> EngineArgs:
     )
 
 
-def without_weights(settings: EngineSettings) -> Path:
+def model_folder(settings: EngineSettings) -> Path:
     """A transformers directory here of all that vLLM reads of a model besides its weights, equal for equal settings.
 
     vLLM keeps what it compiles under its name, for the next start.

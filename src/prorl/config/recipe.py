@@ -4,7 +4,7 @@ import difflib
 import json
 import re
 import reprlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, get_args, get_origin
@@ -18,7 +18,7 @@ from yaml import MarkedYAMLError, YAMLError
 from prorl.config.checks import contradictions, no_room
 from prorl.config.fields import FORMS
 from prorl.config.schema import RUNTIME_SECTIONS, RunConfig
-from prorl.envs.errors import ProrlError
+from prorl.envs.errors import ProrlError, nearest
 from prorl.envs.extensions import absolute
 
 DEEP = 9  # levels of nesting; no recipe has more
@@ -109,12 +109,6 @@ def flat(settings: Mapping[str, Any], depth: int = DEEP, prefix: str = "") -> It
             yield from flat(value, depth - 1, f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}", value
-
-
-def nearest(word: str, known: Iterable[str], otherwise: str, *, cutoff: float = 0.6) -> str:
-    """A hint for who said a word that is not known: the nearest one that is, or else `otherwise`."""
-    near = difflib.get_close_matches(word, list(known), n=1, cutoff=cutoff)
-    return f"did you mean {near[0]!r}?" if near else otherwise
 
 
 def _find(recipe: str, beside: Path) -> Path:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from prorl.algo.adaptive_levels import level_weights
 from prorl.config.fields import Schedule
-from prorl.config.recipe import RecipeError, check, nearest
+from prorl.config.recipe import RecipeError, check
 from prorl.config.schema import (
     HPARAMS,
     AdaptiveConfig,
@@ -19,6 +19,7 @@ from prorl.config.schema import (
     setting,
 )
 from prorl.envs.base import ProceduralTask
+from prorl.envs.errors import nearest
 from prorl.envs.registry import make_task
 from prorl.types import HParams
 

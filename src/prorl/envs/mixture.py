@@ -10,13 +10,13 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from difflib import get_close_matches
 from functools import lru_cache, partial
 from hashlib import blake2b
 from itertools import accumulate, count, islice
 from types import MappingProxyType
 
 from prorl.envs.base import LevelWeights, ProceduralTask, canonical
+from prorl.envs.errors import nearest
 from prorl.envs.seeds import derive, permuted, purpose
 from prorl.envs.types import FiniteTask, Problem, Split, Task
 
@@ -64,8 +64,8 @@ class Mixture:
         """
         chosen = {**self.weights, **(weights or {})}
         for name in chosen.keys() - self._tasks:
-            near = ", ".join(get_close_matches(name, self._tasks, n=1) or self._tasks)
-            raise ValueError(f"a weight for {name!r}, which is not in this mixture; nearest: {near}")
+            hint = nearest(name, self._tasks, f"there are {', '.join(self._tasks)}")
+            raise ValueError(f"a weight for {name!r}, which is not in this mixture; {hint}")
         _check(chosen)
         present = tuple(
             (name, weight) for name, weight in chosen.items() if weight and split in self._tasks[name].splits

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 
 from prorl.envs.base import NO_ANSWER, ProceduralTask
 from prorl.envs.datasets.prepare import DatasetTask
-from prorl.envs.errors import UsageError
+from prorl.envs.errors import UsageError, nearest
 from prorl.envs.extensions import Extension, find, installed_tasks, load_reward, load_task
 from prorl.envs.extract import THINK_CLOSE
 from prorl.envs.families.chains import DigitAlgebra, OperatorChain, StrandEdits, VariableTrace
@@ -63,8 +62,8 @@ def make_task(
     if own is None:
         offered = installed_tasks()
         if name not in offered:
-            near = get_close_matches(name, (*TASKS, *offered), n=1)
-            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join((*TASKS, *offered))}"
+            known = (*TASKS, *offered)
+            hint = nearest(name, known, f"there are {', '.join(known)}")
             raise UsageError(f"no task {name!r}; {hint}; for one of your own say FILE.py:NAME")
         own = offered[name]
     return load_task(find(own) if isinstance(own, str) else own, name, levels)

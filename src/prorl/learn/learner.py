@@ -34,7 +34,7 @@ from prorl.learn.parallel import (
 )
 from prorl.types import Action, Batch, HParams, UpdateStats, log_probs, token_ids
 
-LOGITS = (2**24, 2**27)  # on a CPU and on a GPU, which would read the head's weights for a few rows
+LOGITS = (2**24, 2**27)  # on a CPU; on a GPU, which would read the head's weights again for a few rows each
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +44,7 @@ class LearnerSettings:
     micro_batch_tokens: int  # token positions computed per forward pass, padding included
     share_prefix: Literal[
         "auto", "never"
-    ]  # compute a prompt once for its rollouts where it pays, not on a GPU
+    ]  # a prompt is computed once for its rollouts, where it pays; never on a GPU
     activation_checkpointing: bool
     offload: bool  # with several ranks: parameters and moments in host memory between their uses
     dtype: Literal["float32", "bfloat16"]  # of the matrix products; the weights are float32
@@ -79,9 +79,7 @@ class TorchLearner:
         self._ranks = ranks or Ranks()
         mesh = self._ranks.mesh
         self._device = model.device if mesh is None else torch.device(mesh.device_type)
-        cuda = (
-            self._device.type == "cuda"
-        )  # flash kernels of attention take no mask, which shared prompts need
+        cuda = self._device.type == "cuda"  # whose flash attention takes no mask, which shared prompts need
         self._logits = settings.logits_elements or LOGITS[cuda]
         check_head(model, logits_elements=self._logits)
         self.deal = partial(

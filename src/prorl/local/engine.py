@@ -13,7 +13,7 @@ import math
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import count, product
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -149,11 +149,6 @@ class LocalEngine:
         self._wave: Wave | None = None
         self.version = 0  # of the weights that serve requests now
 
-    @property
-    def precision(self) -> Literal["float32", "bfloat16"]:
-        """Of its matrix products. TF32, where somebody has allowed it, keeps hardly more bits than bfloat16."""
-        return "float32" if torch.get_float32_matmul_precision() == "highest" else "bfloat16"
-
     def publish(self, version: int) -> None:
         """Serve the module's present weights as `version`; RuntimeError while requests are in flight."""
         if self._wave is not None or self._queue:
@@ -251,11 +246,6 @@ class WorkersEngine:
         self._tickets: list[int] = []  # of what is in flight
         self._missing: set[tuple[int, int]] = set()  # its draws and samples
         self.version = 0
-
-    @property
-    def precision(self) -> Literal["float32", "bfloat16"]:
-        """As `LocalEngine`."""
-        return self._alone.precision
 
     def publish(self, version: int) -> None:
         """As `LocalEngine`; workers refresh what they derive from the weights when they are next asked."""

@@ -21,6 +21,7 @@ from statistics import fmean
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from prorl.algo.pass_at_k import pass_at_k
 from prorl.envs.errors import ProrlError
 from prorl.envs.extract import ANSWER_CLOSE, ANSWER_OPEN, THINK_CLOSE, THINK_OPEN
 from prorl.envs.mixture import KEPT
@@ -337,8 +338,6 @@ def score(group: Group, threshold: float) -> ProblemScore:
 
 def domain_rates(problems: Iterable[ProblemScore], k: int) -> dict[str, float]:
     """pass@k per domain, averaged over its problems."""
-    from prorl.algo.pass_at_k import pass_at_k  # imports numpy, which the dashboard does without
-
     rates: dict[str, list[float]] = {}
     for problem in problems:
         rate = pass_at_k(problem.samples, problem.solved, min(k, problem.samples))

@@ -24,9 +24,8 @@ from prorl.control.state import RunState
 from prorl.envs.errors import ProrlError
 from prorl.envs.files import NoRoomError
 from prorl.rollout.pipeline import WaitEnded
-from prorl.run import supervise
 from prorl.run.layout import HEARTBEAT, LOG, STACKS
-from prorl.run.supervise import AT_ONCE, WAITING, WHERE, WISHES, Beat
+from prorl.run.supervise import AT_ONCE, INTERRUPTED, NO_MEMORY, WAITING, WHERE, WISHES, Beat, wishes
 from prorl.stopwatch import BETWEEN, Stopwatch, unheard
 
 T = TypeVar("T")
@@ -114,7 +113,7 @@ class Interrupt:
 
     def __init__(self, say: Callable[[str], None]) -> None:
         self.heartbeat: Heartbeat | None = None  # of the trainer, once there is one
-        self.status = supervise.INTERRUPTED
+        self.status = INTERRUPTED
         self._say = say
         self._asked: float | None = None  # when
         self.is_listening = False
@@ -136,12 +135,12 @@ class Interrupt:
 
     def stop_for_memory(self) -> None:
         """Ask to stop before the system kills somebody."""
-        self._asked, self.status = time.monotonic(), supervise.NO_MEMORY
+        self._asked, self.status = time.monotonic(), NO_MEMORY
 
     @contextmanager
     def listening(self) -> Iterator[None]:
         """Listen to signals while inside."""
-        before = {kind: signal.signal(kind, self._handle) for kind in supervise.wishes()}
+        before = {kind: signal.signal(kind, self._handle) for kind in wishes()}
         self.is_listening = True
         try:
             yield

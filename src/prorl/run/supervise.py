@@ -4,7 +4,6 @@ It imports no torch and holds no state of the run: the trainer resumes exactly f
 decides whether to start it again, and the trainer dies with it.
 """
 
-import ctypes
 import json
 import os
 import signal
@@ -15,6 +14,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from prorl.envs.sandbox.inside.confine import SET_PDEATHSIG, prctl
 from prorl.run.layout import HEARTBEAT, LOG, STACKS, is_born
 
 DONE, FAILED, USAGE = 0, 1, 2
@@ -42,7 +42,6 @@ WAITING = "waiting"  # phase of a trainer that waits for verifiers, an operator 
 
 _FINAL = {DONE, FAILED, USAGE, *WISHES.values()}
 _FROM_TERMINAL = 0x80  # SI_KERNEL: a terminal's Ctrl-C, which the whole process group has heard
-_PR_SET_PDEATHSIG = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,10 +154,9 @@ class Supervisor:
         self, command: Sequence[str], environment: Mapping[str, str], mask: set[signal.Signals]
     ) -> subprocess.Popen[bytes]:
         parent = os.getpid()
-        libc = ctypes.CDLL(None)
 
         def settle() -> None:
-            libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+            prctl(SET_PDEATHSIG, signal.SIGKILL)
             if os.getppid() != parent:  # it died before we could ask to die with it
                 os._exit(CRASH_LOOP)
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)

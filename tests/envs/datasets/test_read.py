@@ -27,7 +27,7 @@ def test_a_data_set_of_ones_own_trains():
 @pytest.mark.parametrize(
     ("request_", "sentence"),
     [
-        (SourceRequest(name="deepscalar"), "did you mean deepscaler"),
+        (SourceRequest(name="deepscalar"), "did you mean .deepscaler"),
         (SourceRequest(name="mine"), "say tasks.mine.kind"),
         (SourceRequest(name="mine", kind="math"), "tasks.mine.path=FILE"),
         (SourceRequest(name="aime24", kind="math", path="x"), "drop `kind`"),

@@ -33,7 +33,6 @@ RULES = tuple(Instruction(id=name, kwargs=kwargs) for name, kwargs in (
 ))  # fmt: skip
 VERIFIERS = {
     "math": lambda answer: max(math_equal(answer, gold) for gold in GOLDS),
-    "math, evaluated": lambda answer: max(math_equal(answer, gold, allow_unevaluated=False) for gold in GOLDS),
     "math, gold": gold_verifies,
     "choice": lambda answer: choice_of(answer, OPTIONS) == "B",
     "quantity": lambda answer: max(quantity_equal(answer, gold) for gold in ("12 m/s", "25 °C", "3.5", "50 %")),

@@ -121,9 +121,8 @@ def test_wrong(answer, gold):
     ("123*456", "56088"), ("5!", "120"), (r"\gcd(4,6)", "2"), ("2+3", "5"), ("(2)+(3)", "5"), ("6/2", "3"),
     (r"\frac{10}{4}", "2.5"), (r"\sqrt{16}", "4"), ("2^{10}", "1024"), ("(2+3, 1)", "(5, 1)"), ("1+1, 3", "2, 3"),
 ])  # fmt: skip
-def test_what_is_still_to_be_worked_out_counts_only_where_it_may(answer, gold):
+def test_what_is_still_to_be_worked_out_counts(answer, gold):
     assert math_equal(answer, gold)
-    assert not math_equal(answer, gold, allow_unevaluated=False)
 
 
 @pytest.mark.parametrize(("answer", "gold"), [
@@ -131,7 +130,7 @@ def test_what_is_still_to_be_worked_out_counts_only_where_it_may(answer, gold):
     (r"\sqrt{12}", r"2\sqrt{3}"), (r"\frac{\pi}{4}", r"\pi/4"), ("2x+1", "1+2x"), ("3, 2", "2, 3"),
 ])  # fmt: skip
 def test_numbers_and_closed_forms_need_no_working_out(answer, gold):
-    assert math_equal(answer, gold, allow_unevaluated=False)
+    assert math_equal(answer, gold)
 
 
 @pytest.mark.parametrize("pair", RIGHT)
@@ -190,8 +189,7 @@ def test_a_fraction_equals_its_other_spellings(value):
 
 @given(rationals, rationals)
 def test_plain_numbers_are_equal_exactly_where_their_values_are(one, other):
-    for strict in (True, False):
-        assert math_equal(str(one), str(other), allow_unevaluated=strict) == (one == other)
+    assert math_equal(str(one), str(other)) == (one == other)
 
 
 @given(st.integers(-(10**12), 10**12), st.integers(0, 8))

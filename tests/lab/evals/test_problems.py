@@ -48,7 +48,7 @@ def sat(
         seed=5,
         clock=Stopwatch(),
     )
-    return tuple(problem_result(group, "validation", threshold(group.problem.task)) for group in groups)
+    return tuple(problem_result(group, "test", threshold(group.problem.task)) for group in groups)
 
 
 def test_a_result_says_which_problem_it_is_and_how_it_went():
@@ -57,7 +57,7 @@ def test_a_result_says_which_problem_it_is_and_how_it_went():
     assert replace(found, votes=(), kept=()) == ProblemResult(
         task="score",
         domain="math",
-        part="validation",
+        part="test",
         level=1,
         index=40,
         prompt=PROBLEMS[0].prompt,

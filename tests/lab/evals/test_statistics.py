@@ -194,3 +194,10 @@ def test_shares_say_what_is_luck_and_what_is_solved_how_often():
     assert solved_shares(results([1, 0]), 16)["guesses alone, @16"] is None
     programs = [result(1, 64, index=index, task="programs") for index in range(4)]
     assert solved_shares([*problems, *programs], 64)["guesses alone, @64"] == pytest.approx(0.5, abs=1e-6)
+
+
+def test_rates_are_those_of_each_problem_at_each_k_and_of_all_there_is_where_k_is_more():
+    problems = [result(solved, samples) for samples, solved in ((4, 1), (8, 0), (4, 1), (2, 2))]
+    found = [[pass_at_k(one.samples, one.solved, k) for k in (1, 2)] for one in problems]
+    assert rates(problems, (1, 2)).tolist() == found
+    assert rates([result(1, 2), result(1, 4)], (4,)).tolist() == [[1.0], [1.0]]

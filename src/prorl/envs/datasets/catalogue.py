@@ -10,14 +10,13 @@ import re
 import tomllib
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from itertools import chain, islice
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal
 
-from prorl.envs.errors import ProrlError
+from prorl.envs.errors import ProrlError, nearest
 
 PEEK = 100  # rows in which a column must appear at least once
 BATCH = 256  # rows decoded at a time
@@ -140,8 +139,7 @@ def resolve(request: SourceRequest) -> Source:
             f"{where}: a known data set, whose kind is fixed: drop `kind` or `grade`, or choose another name"
         )
     if not request.own:
-        near = get_close_matches(name, SOURCES, n=1)
-        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(SOURCES)};"
+        hint = nearest(name, SOURCES, f"there are {', '.join(SOURCES)};")
         raise DataError(
             f"no data set {name!r}; {hint} for one of your own say {where}.kind (or .grade) and .path"
         )

@@ -286,7 +286,6 @@ class Numeral:
     value: Fraction
     places: int | None = None  # of a decimal: its last digit counts 10**-places; None if written exactly
     digits: int = 0  # of a decimal: significant digits
-    reduced: bool = True  # False for a fraction such as 6/3 or 2/4 that could still be worked out
 
 
 def read_numeral(text: str) -> Numeral | None:
@@ -325,9 +324,7 @@ def leading_numeral(text: str) -> tuple[Numeral | None, str]:
     bottom = _plain(match["lower"] or match["parts"] or match["right"] or match["bottom"])
     if bottom == 0 or (match["whole"] and not 0 < top < bottom):  # `2\frac{3}{2}` is as likely a product
         return None, text
-    value = top / bottom
-    reduced = bottom > 1 and value.numerator == top and value.denominator == bottom
-    return Numeral(value=sign * (_plain(match["whole"] or "0") + value), reduced=reduced), rest
+    return Numeral(value=sign * (_plain(match["whole"] or "0") + top / bottom)), rest
 
 
 def _plain(digits: str) -> Fraction:

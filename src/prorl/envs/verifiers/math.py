@@ -52,16 +52,13 @@ _LETTER = re.compile(r"\(?([A-Z])\)?")
 _IN_BASE = re.compile(r"([0-9][0-9A-F]*)\s*_\s*\{?\s*([0-9]{1,2})\s*\}?")
 
 
-def math_equal(answer: str, gold: str, *, allow_unevaluated: bool = True) -> bool:
+def math_equal(answer: str, gold: str) -> bool:
     """Whether the answer, the text inside the last box or answer tag, equals the gold answer.
 
-    `allow_unevaluated=False` is for problems in which computing is the task. Never raises for what the texts say.
-    Raises ImportError: math-verify is not installed, which is no fault of the answer.
+    Never raises for what the texts say. Raises ImportError: math-verify is not installed.
 
     >>> math_equal(r"\\frac{1}{2}", "0.5"), math_equal("3.14", r"\\pi"), math_equal("2, 1", r"\\{1, 2\\}")
     (True, False, True)
-    >>> math_equal("2+3", "5"), math_equal("2+3", "5", allow_unevaluated=False)
-    (True, False)
     """
     if answer == gold:
         return bool(answer.strip())
@@ -69,7 +66,7 @@ def math_equal(answer: str, gold: str, *, allow_unevaluated: bool = True) -> boo
         return int(answer) == int(gold)
     if len(answer) > MAX_CHARS or len(gold) > MAX_CHARS:
         return compact(normalised(answer)) == compact(normalised(gold)) != ""
-    return _equal(normalised(answer), normalised(gold), allow_unevaluated, depth=0)
+    return _equal(normalised(answer), normalised(gold), depth=0)
 
 
 def gold_verifies(gold: str) -> bool:
@@ -96,20 +93,20 @@ def _is_comparable(text: str) -> bool:
     return same_formula(text, text) is True or _symbolic_equal(text, text)
 
 
-def _equal(answer: str, gold: str, allow_unevaluated: bool, depth: int) -> bool:
+def _equal(answer: str, gold: str, depth: int) -> bool:
     if not answer or not gold or depth > MAX_DEPTH:
         return False
     if compact(answer) == compact(gold):
         return True
-    verdict = _as_amounts(answer, gold, allow_unevaluated, depth)
+    verdict = _as_amounts(answer, gold, depth)
     if verdict is not None:
         return verdict
     answer, gold = _without_names(answer, gold)
     for stage in (_as_amounts, _as_words, _as_parts, _as_relations, _as_formulas):
-        verdict = stage(answer, gold, allow_unevaluated, depth)
+        verdict = stage(answer, gold, depth)
         if verdict is not None:
             return verdict
-    return allow_unevaluated and depth == 0 and _symbolic_equal(answer, gold)
+    return depth == 0 and _symbolic_equal(answer, gold)
 
 
 def _without_names(answer: str, gold: str) -> tuple[str, str]:
@@ -133,10 +130,10 @@ def _last_member(text: str) -> str:
     return (split_top(text, "=") or [text])[-1]
 
 
-def _as_amounts(answer: str, gold: str, allow_unevaluated: bool, depth: int) -> bool | None:
+def _as_amounts(answer: str, gold: str, depth: int) -> bool | None:
     given, expected = read_amount(answer), read_amount(gold)
     if given and expected:
-        return (allow_unevaluated or given.number.reduced) and same_amount(given, expected)
+        return same_amount(given, expected)
     digits, wanted = _IN_BASE.fullmatch(answer), _IN_BASE.fullmatch(gold)
     if wanted:  # the problem says in which base, so the answer may leave it out
         return digits.groups() == wanted.groups() if digits else compact(answer) == wanted[1]
@@ -145,7 +142,7 @@ def _as_amounts(answer: str, gold: str, allow_unevaluated: bool, depth: int) -> 
     return False if digits else None
 
 
-def _as_words(answer: str, gold: str, allow_unevaluated: bool, depth: int) -> bool | None:
+def _as_words(answer: str, gold: str, depth: int) -> bool | None:
     one, other = _LETTER.fullmatch(answer), _LETTER.fullmatch(gold)
     if one and other:
         return one[1] == other[1]
@@ -160,45 +157,45 @@ def _as_words(answer: str, gold: str, allow_unevaluated: bool, depth: int) -> bo
     return False if longest > 3 or (longest == 3 and _PROSE.fullmatch(answer)) else None
 
 
-def _as_parts(answer: str, gold: str, allow_unevaluated: bool, depth: int) -> bool | None:
+def _as_parts(answer: str, gold: str, depth: int) -> bool | None:
     given, expected = relation_of(answer), relation_of(gold)
     if given and expected:
-        return given[0] == expected[0] and _same_parts(given[1], expected[1], allow_unevaluated, depth)
+        return given[0] == expected[0] and _same_parts(given[1], expected[1], depth)
     parts, wanted = parts_of(answer), parts_of(gold)
     if expected and parts:
-        return _same_parts(parts, expected[1], allow_unevaluated, depth)
+        return _same_parts(parts, expected[1], depth)
     if given and wanted:
-        return is_interval(wanted) and _same_parts(given[1], wanted, allow_unevaluated, depth)
+        return is_interval(wanted) and _same_parts(given[1], wanted, depth)
     if parts and wanted:
-        return _same_parts(parts, wanted, allow_unevaluated, depth)
+        return _same_parts(parts, wanted, depth)
     alone = parts or wanted
     if alone is None:
         return None
     if alone.kind != "set" or len(alone.items) != 1:
         return False
     pair = (alone.items[0], gold) if parts else (answer, alone.items[0])
-    return _equal(*pair, allow_unevaluated, depth + 1)
+    return _equal(*pair, depth + 1)
 
 
-def _same_parts(answer: Parts, gold: Parts, allow_unevaluated: bool, depth: int) -> bool:
+def _same_parts(answer: Parts, gold: Parts, depth: int) -> bool:
     if answer.kind != gold.kind or len(answer.items) != len(gold.items):
         return False
     if gold.kind == "rows":
         rows = zip(answer.items, gold.items, strict=True)
-        return all(_same_parts(row_of(a), row_of(b), allow_unevaluated, depth) for a, b in rows)
+        return all(_same_parts(row_of(a), row_of(b), depth) for a, b in rows)
     if gold.kind not in ("set", "union"):
         pairs = zip(answer.items, gold.items, strict=True)
-        return all(_equal(a, b, allow_unevaluated, depth + 1) for a, b in pairs)
+        return all(_equal(a, b, depth + 1) for a, b in pairs)
     left = list(gold.items)
     for item in answer.items:
-        found = next((other for other in left if _equal(item, other, allow_unevaluated, depth + 1)), None)
+        found = next((other for other in left if _equal(item, other, depth + 1)), None)
         if found is None:
             return False
         left.remove(found)
     return True
 
 
-def _as_relations(answer: str, gold: str, allow_unevaluated: bool, depth: int) -> bool | None:
+def _as_relations(answer: str, gold: str, depth: int) -> bool | None:
     """Equations and inequalities are the same if one is a multiple of the other, by a negative number if turned."""
     signs, wanted = _SIGN.findall(answer), _SIGN.findall(gold)
     if not signs and not wanted:
@@ -213,9 +210,7 @@ def _as_relations(answer: str, gold: str, allow_unevaluated: bool, depth: int) -
     return factor != 0 and turned == wanted[0]
 
 
-def _as_formulas(answer: str, gold: str, allow_unevaluated: bool, depth: int) -> bool | None:
-    if not allow_unevaluated and read_amount(gold):
-        return False  # the answer is no number, or it would have been compared as one
+def _as_formulas(answer: str, gold: str, depth: int) -> bool | None:
     if _CONSTANT.search(answer) and _CONSTANT.search(gold):
         answer, gold = _CONSTANT.sub("+C", answer), _CONSTANT.sub("+C", gold)
     same = same_formula(answer, gold)

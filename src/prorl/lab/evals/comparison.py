@@ -24,11 +24,11 @@ from typing import Literal
 
 import numpy as np
 
-from prorl.algo.pass_at_k import Array
 from prorl.envs.seeds import derive
 from prorl.lab.evals.problems import Key, Part, ProblemResult
 from prorl.lab.evals.statistics import (
     MEAN,
+    Array,
     bootstrap_means,
     grouped,
     mean_over_domains,

@@ -10,14 +10,16 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from prorl.algo import guess_floor
-from prorl.algo.pass_at_k import Array, pass_rates
+from prorl.algo.pass_at_k import pass_at_k
 from prorl.config.fields import MOST
 from prorl.envs.errors import ProrlError
 from prorl.envs.seeds import derive
 from prorl.lab.evals.problems import ProblemResult
 
+Array = NDArray[np.float64]
 Item = TypeVar("Item")
 Key = TypeVar("Key")
 
@@ -69,8 +71,13 @@ def grouped(items: Iterable[Item], by: Callable[[Item], Key]) -> dict[Key, list[
 
 
 def rates(problems: Iterable[ProblemResult], ks: Sequence[int]) -> Array:
-    """Unbiased pass@k of every problem: shape (problems, ks)."""
-    return pass_rates([(problem.samples, problem.solved) for problem in problems], ks)
+    """Unbiased pass@k of every problem: shape (problems, ks).
+
+    A problem with fewer than k responses counts with all it has: errors of a verifier may have cost some.
+    """
+    counts = [(problem.samples, problem.solved) for problem in problems]
+    known = {(n, c): [pass_at_k(n, c, min(k, n)) for k in ks] for n, c in set(counts)}
+    return np.array([known[pair] for pair in counts], dtype=np.float64).reshape(len(counts), len(ks))
 
 
 def guess_rate(problems: Sequence[ProblemResult], k: int) -> float | None:
