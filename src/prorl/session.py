@@ -180,7 +180,7 @@ def _run(
                 wait=interrupt.wait,
                 pulse=heart,
             )
-            with logging(store.folder, config.log), checkpointer.last_words(), interrupt.listening():
+            with logging(store.folder, config.log), checkpointer.journal_failure(), interrupt.listening():
                 state = train(run)
         if state.stopped == "done":
             compare_with_base(store, state.step, session, console, heart)

@@ -1,7 +1,6 @@
 """What is said of a cluster, from facts about its nodes."""
 
 import socket
-from contextlib import closing
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
@@ -195,7 +194,7 @@ def test_memory_and_driver_are_what_nvidia_smi_says(tmp_path, monkeypatch, liste
 
 
 def test_files_pass_both_ways_or_it_is_said_why(tmp_path):
-    with closing(NodeProbe()) as probe:
+    with (probe := NodeProbe())._server:
         assert "No such file" in probe.exchange(str(tmp_path), "node")
         (tmp_path / DRIVER).write_bytes(b"token")
         assert probe.exchange(str(tmp_path), "node") == ""
@@ -206,7 +205,7 @@ def test_files_pass_both_ways_or_it_is_said_why(tmp_path):
 def test_a_node_reaches_those_that_listen():
     with socket.create_server(("127.0.0.1", 0)) as gone:
         nobody = ("localhost", gone.getsockname()[1])
-    with closing(NodeProbe()) as one, closing(NodeProbe()) as other:
+    with (one := NodeProbe())._server, (other := NodeProbe())._server:
         there = ("127.0.0.1", other.port)
         assert one.unreachable([there]) == ()
         assert one.unreachable([there, nobody]) == ("localhost",)

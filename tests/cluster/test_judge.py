@@ -17,7 +17,7 @@ from prorl.envs.registry import VerifierSpec, make_task, make_verifier
 from prorl.envs.sandbox.link import SandboxError
 from prorl.envs.types import Problem
 from prorl.local.judge import JudgeError, LocalJudge
-from prorl.rollout.pipeline import collect_verdicts, heal, judge_all
+from prorl.rollout.pipeline import collect_verdicts, judge_all, rejudge_errors
 from support.cluster import actors
 from support.data_rows import write_jsonl
 from support.mishaps import AMISS, CURSED, make_mishap
@@ -227,7 +227,7 @@ def test_a_node_that_can_start_no_worker_for_a_while_is_waited_for(tmp_path):
     with hosted(partial(LocalJudge, partial(make_mishap, tmp_path), deadline=DEADLINE)) as judge:
         (tmp_path / AMISS).write_text("SIGKILL")
         (tmp_path / CURSED).touch()
-        verdicts = heal(judge, asked, judge_all(judge, dict(enumerate(asked)), wait), wait)
+        verdicts = rejudge_errors(judge, asked, judge_all(judge, dict(enumerate(asked)), wait), wait)
         assert {verdict.status for verdict in verdicts.values()} == {"ok"}
         (workers,) = judge.incidents()
     assert waits[0].startswith(

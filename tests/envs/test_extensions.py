@@ -74,7 +74,7 @@ def test_an_installed_package_offers_tasks(own, monkeypatch):
     monkeypatch.setattr(extensions, "entry_points", lambda group: offered.select(group=group))
     assert task_names()[-1] == "theirs"
     assert make_task("theirs").problem(0, "train").task == "theirs"
-    with pytest.raises(UsageError, match="did you mean .theirs"):
+    with pytest.raises(UsageError, match=r"did you mean .theirs"):
         make_task("their")
 
 

@@ -18,7 +18,7 @@ import pytest
 from prorl.envs.types import Problem
 from prorl.local import judge as judge_module
 from prorl.local.judge import JudgeError, LocalJudge, replacements
-from prorl.rollout.pipeline import heal, judge_all
+from prorl.rollout.pipeline import judge_all, rejudge_errors
 from support.processes import eventually, state
 
 HERE = Path(__file__).parent
@@ -223,7 +223,9 @@ def test_verifiers_that_cannot_be_built_are_no_verdict(verifiers, factory, reaso
 def test_what_takes_its_worker_down_is_judged_twice_and_an_error(judge, tmp_path, text, failure):
     judge.replaced()
     asked = [(problem(), text) for text in ["0.25"] * 5 + [f"{text} {tmp_path / 'trace'}"] + ["0.75"] * 5]
-    verdicts = heal(judge, asked, judge_all(judge, dict(enumerate(asked))), lambda *_: pytest.fail("waited"))
+    verdicts = rejudge_errors(
+        judge, asked, judge_all(judge, dict(enumerate(asked))), lambda *_: pytest.fail("waited")
+    )
     assert [ticket for ticket, verdict in verdicts.items() if verdict.status != "ok"] == [5]
     assert (verdicts[5].status, verdicts[5].note) == ("error", failure)
     assert text == "hang" or (tmp_path / "trace").read_text() == "xx"

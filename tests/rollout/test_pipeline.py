@@ -14,7 +14,15 @@ from prorl.envs.extract import extract_answer, respond
 from prorl.envs.seeds import derive
 from prorl.envs.types import Problem, Verdict
 from prorl.learn.base_model import END, USER, train_tokenizer
-from prorl.rollout.pipeline import LONGEST_WAIT, ChatRenderer, WaitEnded, failures, heal, judge_all, roll_out
+from prorl.rollout.pipeline import (
+    LONGEST_WAIT,
+    ChatRenderer,
+    WaitEnded,
+    failures,
+    judge_all,
+    rejudge_errors,
+    roll_out,
+)
 from prorl.stopwatch import Stopwatch
 from prorl.types import JudgeOutError, Sampling
 from support.rollouts import problem, response, scripted_sampler
@@ -125,7 +133,9 @@ def judged(judge, asked):
 
 def test_a_task_that_is_out_is_judged_again_until_it_heals():
     judge, asked, waits = FlakyJudge(failing=4), items(code=8, math=8), []
-    verdicts = heal(judge, asked, judged(judge, asked), lambda why, seconds: waits.append((why, seconds)))
+    verdicts = rejudge_errors(
+        judge, asked, judged(judge, asked), lambda why, seconds: waits.append((why, seconds))
+    )
     assert set(verdicts.values()) == {OK}
     assert [seconds for _, seconds in waits] == [5.0, 10.0, 20.0]
     assert "code fail on 8 of 8 responses (no connection)" in waits[0][0]
@@ -137,7 +147,7 @@ def test_a_task_that_is_out_is_judged_again_until_it_heals():
 
 def test_waits_grow_to_a_minute_and_no_further_in_a_day():
     judge, asked, waits = FlakyJudge(failing=1440), items(code=8), []
-    heal(judge, asked, judged(judge, asked), lambda _, seconds: waits.append(seconds))
+    rejudge_errors(judge, asked, judged(judge, asked), lambda _, seconds: waits.append(seconds))
     assert waits[-1] == LONGEST_WAIT == max(waits)
 
 
@@ -152,7 +162,7 @@ def test_single_errors_are_no_outage(errors, of, out):
 def test_an_error_is_judged_once_more_at_once_and_no_more_often():
     for failing, status in ((1, "ok"), (2, "error")):
         judge, asked = FlakyJudge(failing), items(code=1, math=8)
-        verdicts = heal(judge, asked, judged(judge, asked), lambda why, seconds: pytest.fail(why))
+        verdicts = rejudge_errors(judge, asked, judged(judge, asked), lambda why, seconds: pytest.fail(why))
         assert (verdicts[0].status, judge.asked) == (
             status,
             Counter({"code0": 2, **{f"math{i}": 1 for i in range(8)}}),
@@ -174,7 +184,7 @@ def test_who_waits_may_end_it(judge):
         raise WaitEnded
 
     with pytest.raises(WaitEnded):
-        heal(judge, list(asked.values()), judge_all(judge, asked, stop), stop)
+        rejudge_errors(judge, list(asked.values()), judge_all(judge, asked, stop), stop)
 
 
 def byte_tokenizer(*, special_tags, template):

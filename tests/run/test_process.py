@@ -23,8 +23,8 @@ from prorl.run.process import (
     Interrupt,
     alive,
     deadline,
-    insist,
     machine_memory,
+    retry_on_full_disk,
 )
 from prorl.run.supervise import WAITING, read_beat
 from prorl.stopwatch import BETWEEN, Stopwatch
@@ -202,20 +202,20 @@ def full(times):
 def test_a_run_that_goes_on_waits_for_room(wish, monkeypatch):
     monkeypatch.setattr(process, "RETRY", 0.01)
     with wish.listening():
-        assert insist(full(3), wish) == "written"
+        assert retry_on_full_disk(full(3), wish) == "written"
 
 
 def test_without_anybody_to_wait_or_before_a_run_begins_there_is_no_waiting_for_room(wish):
     for interrupt in (None, wish):
         with pytest.raises(NoRoomError, match="full"):
-            insist(full(1), interrupt)
+            retry_on_full_disk(full(1), interrupt)
 
 
 def test_a_wish_to_stop_ends_the_wait_for_room(wish):
     with wish.listening():
         threading.Timer(0.1, signal.raise_signal, [signal.SIGTERM]).start()
         with pytest.raises(NoRoomError, match="full"):
-            insist(full(1), wish)
+            retry_on_full_disk(full(1), wish)
 
 
 def test_want_of_memory_is_a_wish_too(wish):

@@ -166,7 +166,7 @@ def run_in(
             wait=wait,
             pulse=unheard,
         )
-        with checkpointer.last_words():
+        with checkpointer.journal_failure():
             return train(run)
 
 

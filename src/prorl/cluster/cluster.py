@@ -132,8 +132,10 @@ def has_gpus(address: str) -> bool:
 
 @dataclass(slots=True, kw_only=True)
 class Slot:
-    """The place of an actor, what it owes (an engine: requests by draw and sample; a judge: items by number, under the
-    caller's tickets), and the call that it was asked last."""
+    """The place of an actor, what it owes by name, and the call that it was asked last.
+
+    An engine owes requests, by draw and sample; a judge owes items, under the caller's tickets, by number.
+    """
 
     index: int
     actor: Any

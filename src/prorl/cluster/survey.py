@@ -84,10 +84,6 @@ class NodeProbe:
             "files": self.exchange(folder, name),
         }
 
-    def close(self) -> None:
-        """Stop listening."""
-        self._server.close()
-
     def unreachable(self, others: Sequence[tuple[str, int]]) -> tuple[str, ...]:
         """Hosts to whose port no connection can be opened."""
         missed = []

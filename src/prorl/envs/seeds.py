@@ -7,7 +7,7 @@ makes item i + 1 of one set item i of the next). No random-number object is ever
 import hashlib
 from random import Random
 
-FEISTEL_TURNS = 6
+FEISTEL_ROUNDS = 6
 
 
 def derive(*parts: int | str) -> int:
@@ -38,8 +38,8 @@ def permuted(place: int, size: int, *key: int | str) -> int:
     half = max(1, ((size - 1).bit_length() + 1) // 2)
     while True:
         left, right = place >> half, place & ((1 << half) - 1)
-        for turn in range(FEISTEL_TURNS):
-            left, right = right, left ^ (derive(*key, turn, right) & ((1 << half) - 1))
+        for round_number in range(FEISTEL_ROUNDS):
+            left, right = right, left ^ (derive(*key, round_number, right) & ((1 << half) - 1))
         place = left << half | right
         if place < size:
             return place

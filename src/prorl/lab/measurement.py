@@ -30,10 +30,10 @@ from prorl.lab.evals.evaluation_store import (
     Evaluation,
     Subject,
     differing,
+    external_name,
     held,
     model_file,
     models,
-    outsider,
     questions,
     read_evaluation,
     slug,
@@ -190,7 +190,7 @@ def find(name: str, console: Console) -> Source:
     folder, at, step = name.partition("@")
     place = next((path for path in (Path(folder), RUNS / folder) if (path / JOURNAL).exists()), None)
     if place is None:
-        return Source(model=outsider(name), path=name)
+        return Source(model=external_name(name), path=name)
     if at and not step.isdecimal():
         raise ProrlError(f"{name}: say RUN@STEP, with the number of a step")
     store = RunStore.open(place, report=console.say)
@@ -238,7 +238,7 @@ def _base(source: Source, against: str | None, console: Console) -> Source | Non
     if against is not None:
         base = find(against, console)
         same = base.run is not None and source.run is not None and base.run.folder == source.run.folder
-        return base if same else replace(base, model=outsider(against), step=None)
+        return base if same else replace(base, model=external_name(against), step=None)
     return base_of(source.run) if source.run is not None and source.step != 0 else None
 
 

@@ -187,7 +187,7 @@ def roll_out(
                 finished = ()
             verdicts.update(judge.poll(wait=False))
     with clock.phase("judge"):
-        verdicts = heal(judge, items, collect_verdicts(judge, verdicts, len(items), wait), wait)
+        verdicts = rejudge_errors(judge, items, collect_verdicts(judge, verdicts, len(items), wait), wait)
 
     rollouts = {draw: list(begun[draw].rollouts) if draw in begun else [] for draw in problems}
     for ticket, (completion, (_, text)) in enumerate(zip(completions, items, strict=True)):
@@ -279,7 +279,7 @@ def collect_verdicts(
     return found
 
 
-def heal(
+def rejudge_errors(
     judge: Judge, items: Sequence[Item], verdicts: Mapping[int, Verdict], wait: Wait
 ) -> dict[int, Verdict]:
     """`verdicts` by position in `items`, with errors judged once more, those of a task that is out until it heals."""

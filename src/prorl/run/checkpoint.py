@@ -200,7 +200,7 @@ class Checkpointer:
                 self._store.finish_writing()
 
     @contextmanager
-    def last_words(self) -> Iterator[None]:
+    def journal_failure(self) -> Iterator[None]:
         """Journal a failure that ends the run while inside, after what had been mended before it.
 
         Both lie behind the checkpoint that the run is resumed from, which takes them over.

@@ -16,7 +16,7 @@ from typing import Any
 from prorl.control.events import Event, to_record
 from prorl.control.state import RunState, evolve
 from prorl.envs.files import StorageError, decode_json, encode_json, explain_no_room, fsync
-from prorl.run.process import Interrupt, insist
+from prorl.run.process import Interrupt, retry_on_full_disk
 
 Watcher = Callable[[Event, RunState], None]
 
@@ -184,7 +184,7 @@ class EventLog:
 
         If the disk is full and nobody waits (NoRoomError), nothing has happened.
         """
-        insist(lambda: self._journal.append(to_record(event)), self._interrupt)
+        retry_on_full_disk(lambda: self._journal.append(to_record(event)), self._interrupt)
         self.state = evolve(self.state, event)
         for watch in self._watchers:
             watch(event, self.state)

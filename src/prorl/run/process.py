@@ -25,7 +25,16 @@ from prorl.envs.errors import ProrlError
 from prorl.envs.files import NoRoomError
 from prorl.rollout.pipeline import WaitEnded
 from prorl.run.layout import HEARTBEAT, LOG, STACKS
-from prorl.run.supervise import AT_ONCE, INTERRUPTED, NO_MEMORY, WAITING, WHERE, WISHES, Beat, wishes
+from prorl.run.supervise import (
+    AT_ONCE,
+    INTERRUPTED,
+    NO_MEMORY,
+    STOP_SIGNALS,
+    WAITING,
+    WHERE,
+    Beat,
+    stop_signals,
+)
 from prorl.stopwatch import BETWEEN, Stopwatch, unheard
 
 T = TypeVar("T")
@@ -140,7 +149,7 @@ class Interrupt:
     @contextmanager
     def listening(self) -> Iterator[None]:
         """Listen to signals while inside."""
-        before = {kind: signal.signal(kind, self._handle) for kind in wishes()}
+        before = {kind: signal.signal(kind, self._handle) for kind in stop_signals()}
         self.is_listening = True
         try:
             yield
@@ -152,13 +161,13 @@ class Interrupt:
     def _handle(self, number: int, frame: FrameType | None) -> None:
         now = time.monotonic()
         if self._asked is None:
-            self._asked, self.status = now, WISHES[signal.Signals(number)]
+            self._asked, self.status = now, STOP_SIGNALS[signal.Signals(number)]
             self._say("stopping after this step and saving; press Ctrl-C again to stop at once, unsaved")
         elif number == signal.SIGINT and now - self._asked > ECHO:
             raise KeyboardInterrupt
 
 
-def insist(write: Callable[[], T], interrupt: Interrupt | None) -> T:
+def retry_on_full_disk(write: Callable[[], T], interrupt: Interrupt | None) -> T:
     """Write; on a full disk wait for somebody to make room, and write again.
 
     NoRoomError if there is no `interrupt`, if it does not listen (the run has not begun), or if a stop is asked.

@@ -20,7 +20,7 @@ from prorl.run import layout
 from prorl.run.checkpoint import commit, intact, is_older, tidy, verify
 from prorl.run.journal import Journal, verify_lines
 from prorl.run.layout import CHECKPOINTS, CONFIG, DISCARDED, EVALS, JOURNAL, LOCK, REFERENCES, SAMPLES, STATE
-from prorl.run.process import Interrupt, insist
+from prorl.run.process import Interrupt, retry_on_full_disk
 
 Report = Callable[[str], None]
 Fill = Callable[[Path], None]
@@ -229,7 +229,7 @@ class RunStore:
         run cannot go on without; NoRoomError if nobody waits.
         """
         target, about = self.reference_folder(name), self._position()
-        return insist(lambda: commit(target, write, about), self.interrupt).digest
+        return retry_on_full_disk(lambda: commit(target, write, about), self.interrupt).digest
 
     def write_samples(self, step: int, records: Iterable[Mapping[str, Any]]) -> Path:
         """Store a step's sample responses, one JSON object per line; a step that is repeated replaces its file.

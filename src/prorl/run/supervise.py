@@ -26,7 +26,7 @@ INTERRUPTED = 130  # Ctrl-C
 QUIT = 131  # Ctrl-\: stopped at once, unsaved
 TERMINATED = 143  # SIGTERM
 
-WISHES = {
+STOP_SIGNALS = {
     signal.SIGHUP: HUNG_UP,
     signal.SIGINT: INTERRUPTED,
     signal.SIGTERM: TERMINATED,
@@ -37,10 +37,10 @@ AT_ONCE = signal.SIGQUIT  # a trainer writes down where its threads are, and die
 ENDED = "PRORL_ENDED"  # in the environment of a trainer that was started again: how the one before it ended
 WHERE = signal.SIGUSR2  # asks a trainer to write down where its threads are
 
-_STATUS = {**WISHES, AT_ONCE: QUIT}  # of a supervisor that was asked to stop
+_STATUS = {**STOP_SIGNALS, AT_ONCE: QUIT}  # of a supervisor that was asked to stop
 WAITING = "waiting"  # phase of a trainer that waits for verifiers, an operator or the disk: no deadline
 
-_FINAL = {DONE, FAILED, USAGE, *WISHES.values()}
+_FINAL = {DONE, FAILED, USAGE, *STOP_SIGNALS.values()}
 _FROM_TERMINAL = 0x80  # SI_KERNEL: a terminal's Ctrl-C, which the whole process group has heard
 
 
@@ -113,7 +113,7 @@ class Supervisor:
     ) -> None:
         self._first, self._again, self._folder, self._say = first, again, folder, say
         self._patience = patience or Patience()
-        self._awaited = {*wishes(), AT_ONCE, signal.SIGCHLD, signal.SIGALRM}
+        self._awaited = {*stop_signals(), AT_ONCE, signal.SIGCHLD, signal.SIGALRM}
         self._asked: signal.Signals | None = None
         self._best = -1  # the most steps any trainer completed
         self._crashes = 0  # since then
@@ -238,9 +238,11 @@ class Supervisor:
             file.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}\n")
 
 
-def wishes() -> set[signal.Signals]:
-    """The signals of `WISHES` that this process hears: one that nohup made deaf to SIGHUP stays so."""
-    return {kind for kind in WISHES if kind != signal.SIGHUP or signal.getsignal(kind) != signal.SIG_IGN}
+def stop_signals() -> set[signal.Signals]:
+    """The signals of `STOP_SIGNALS` that this process hears: one that nohup made deaf to SIGHUP stays so."""
+    return {
+        kind for kind in STOP_SIGNALS if kind != signal.SIGHUP or signal.getsignal(kind) != signal.SIG_IGN
+    }
 
 
 @contextmanager

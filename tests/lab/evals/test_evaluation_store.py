@@ -12,10 +12,10 @@ from prorl.lab.evals.evaluation_store import (
     Asked,
     Evaluation,
     evaluations,
+    external_name,
     held,
     model_file,
     models,
-    outsider,
     questions,
     read_evaluation,
     slug,
@@ -164,7 +164,7 @@ def test_the_rules_hold_levels_and_a_hash_that_sees_another_prompt():
 @pytest.mark.parametrize("name", ["base", "./base", "step_000320", "/step_7"])
 def test_a_model_from_elsewhere_never_takes_the_place_of_the_runs_own(tmp_path, name):
     taken = {model_file(tmp_path, model).name for model in ("base", "step_000320", "step_7")}
-    assert model_file(tmp_path, outsider(name)).name not in taken
+    assert model_file(tmp_path, external_name(name)).name not in taken
     assert model_file(tmp_path, step_name(320)).name in taken
     assert [slug(text) for text in ("///", "a/b", "", ".hidden", "two words")] == [
         "model",
@@ -173,4 +173,4 @@ def test_a_model_from_elsewhere_never_takes_the_place_of_the_runs_own(tmp_path, 
         "hidden",
         "two_words",
     ]
-    assert outsider("org/model") == "org/model"
+    assert external_name("org/model") == "org/model"

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from prorl.lab.report import curves
 from prorl.lab.report.curves import (
     annotation_traces,
-    calm,
     curve_sections,
     groups,
     over_seeds,
     short,
+    smoothed,
     t_interval,
     t_quantile,
     thin,
@@ -67,9 +67,9 @@ def test_a_run_that_has_not_begun_has_no_curves(tmp_path):
 
 
 def test_one_run_is_a_calm_line_over_a_raw_one_and_ends_at_its_last_step(tmp_path):
-    raw, calm = [t for t in drawn([run(tmp_path / "one")])["entropy"].data if t["name"] == "entropy"]
+    raw, smoothed = [t for t in drawn([run(tmp_path / "one")])["entropy"].data if t["name"] == "entropy"]
     assert not raw["showlegend"]
-    assert raw["x"][-1] == calm["x"][-1] == 30
+    assert raw["x"][-1] == smoothed["x"][-1] == 30
     assert raw["y"][-1] == 0.6
 
 
@@ -205,12 +205,12 @@ def test_a_stretch_without_numbers_is_a_gap():
     ],
 )
 def test_calm_is_the_mean_of_the_neighbours_without_what_is_missing(ys, smooth):
-    assert calm(ys, window=3) == pytest.approx(smooth, nan_ok=True)
+    assert smoothed(ys, window=3) == pytest.approx(smooth, nan_ok=True)
 
 
 @given(ys=st.lists(st.floats(-100, 100), min_size=1, max_size=200))
 def test_calm_stays_within_the_curve(ys):
-    assert all(min(ys) - 1e-9 <= y <= max(ys) + 1e-9 for y in calm(ys))
+    assert all(min(ys) - 1e-9 <= y <= max(ys) + 1e-9 for y in smoothed(ys))
 
 
 def test_seeds_become_mean_and_t_interval_at_common_steps():

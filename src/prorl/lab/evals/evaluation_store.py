@@ -213,10 +213,10 @@ def slug(model: str) -> str:
     return re.sub(r"[^\w.-]+", "_", model, flags=re.ASCII).strip("._-") or "model"
 
 
-def outsider(name: str) -> str:
+def external_name(name: str) -> str:
     """The name of a model from elsewhere, which must not be taken for one of the run's own.
 
-    >>> outsider("org/model"), outsider("./base")
+    >>> external_name("org/model"), external_name("./base")
     ('org/model', 'model ./base')
     """
     return f"model {name}" if slug(name) == BASE or _STEP.fullmatch(slug(name)) else name

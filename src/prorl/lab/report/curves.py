@@ -1,6 +1,6 @@
 """The curves of one run or an overlay of several, as figures; what happened meanwhile, drawn over them.
 
-One run: every chart is one figure, a calm line over the light raw one. Several: a figure per curve, a colour per
+One run: every chart is one figure, a smoothed line over the light raw one. Several: a figure per curve, a colour per
 recipe, and where runs differ only in their seed the mean over seeds in its 95 % interval.
 """
 
@@ -21,8 +21,8 @@ from prorl.lab.tables import Figure
 from prorl.run.history import RunHistory
 
 POINTS = 600  # drawn per series at most
-CALM = 40  # the calm line is a mean over one in so many of all steps
-CALM_POINTS = 300
+SMOOTHING = 40  # the smoothed line is a mean over one in so many of all steps
+SMOOTHED_POINTS = 300
 FEW = 20  # points up to which each one is drawn
 RAW_LINES = 2  # curves in a figure up to which the raw ones are drawn too
 LONGEST_LABEL = 40  # characters
@@ -235,13 +235,13 @@ def _traces(chart: Chart, column: str, runs: Sequence[RunHistory], main: Trace, 
     curves = [(steps, values) for steps, values in read if any(map(math.isfinite, values))]
     exact = chart.shape in ("points", "stairs")
     if len(curves) > 1:
-        return _several(curves if exact else [(steps, calm(values)) for steps, values in curves], main)
+        return _several(curves if exact else [(steps, smoothed(values)) for steps, values in curves], main)
     if not curves:
         return []
     ((steps, values),) = curves
     if exact or len(steps) <= FEW:
         return [main | _thinned(steps, values)]
-    smooth = main | _thinned(steps, calm(values), CALM_POINTS)
+    smooth = main | _thinned(steps, smoothed(values), SMOOTHED_POINTS)
     light = {"color": faded(main["marker"]["color"], 0.28), "width": 1}
     below = main | {"showlegend": False, "hoverinfo": "skip", "line": light} | _thinned(steps, values)
     return [below, smooth] if raw else [smooth]
@@ -249,13 +249,13 @@ def _traces(chart: Chart, column: str, runs: Sequence[RunHistory], main: Trace, 
 
 def _several(curves: Sequence[Curve], main: Trace) -> list[Trace]:
     steps, mean, low, high = over_seeds([dict(zip(*curve, strict=True)) for curve in curves])
-    middle = main | _thinned(steps, mean, CALM_POINTS)
+    middle = main | _thinned(steps, mean, SMOOTHED_POINTS)
     if "stackgroup" in main:
         return [middle]  # an interval of one layer has no place among layers
     known = [at for at, end in enumerate(low) if math.isfinite(end)]
     xs = [steps[at] for at in known]
-    top_x, top = thin(xs, [high[at] for at in known], CALM_POINTS)
-    low_x, bottom = thin(xs, [low[at] for at in known], CALM_POINTS)
+    top_x, top = thin(xs, [high[at] for at in known], SMOOTHED_POINTS)
+    low_x, bottom = thin(xs, [low[at] for at in known], SMOOTHED_POINTS)
     outline = [*top_x, *reversed(low_x)], short([*top, *reversed(bottom)])
     return [band(main["name"], main["marker"]["color"], *outline), middle]
 
@@ -283,9 +283,9 @@ def thin(xs: Sequence[float], ys: Sequence[float], limit: int = POINTS) -> tuple
     return [xs[at] for at in kept], [ys[at] for at in kept]
 
 
-def calm(ys: Sequence[float], window: int | None = None) -> list[float]:
+def smoothed(ys: Sequence[float], window: int | None = None) -> list[float]:
     """The mean over `window` values around each one; what is not finite counts as missing, and stays so alone."""
-    half = (max(1, len(ys) // CALM) if window is None else window) // 2
+    half = (max(1, len(ys) // SMOOTHING) if window is None else window) // 2
     finite = [math.isfinite(y) for y in ys]
     sums = [0.0, *accumulate(y if good else 0.0 for y, good in zip(ys, finite, strict=True))]
     counts = [0, *accumulate(finite)]

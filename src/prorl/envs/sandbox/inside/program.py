@@ -1,6 +1,6 @@
 """Runs one program in a process that has just been confined, and what the program finds there.
 
-`furnish` changes the server's interpreter once, before the first fork, so that no program pays for it. Results are
+`prepare_interpreter` changes the server once, before the first fork, so that no program pays for it. Results are
 reported on a descriptor of their own, by lines as `protocol` has them. A program can write to that descriptor too: it
 can only claim results, and whether they are right is decided elsewhere.
 """
@@ -121,7 +121,7 @@ def _describe(error: BaseException) -> str:
         return "an exception that cannot be printed"
 
 
-def furnish() -> None:
+def prepare_interpreter() -> None:
     """Give all programs to come the prelude's names, `exit` and `quit`, standard streams by name, and threads.
 
     The names stand among the builtins, where a program's own definitions hide them, and never replace one.

@@ -52,7 +52,7 @@ def main(settings: dict[str, Any]) -> None:
     for name in PRELOADED.split():
         with suppress(ImportError):  # an interpreter may be built without some of them
             importlib.import_module(name)
-    program.furnish()
+    program.prepare_interpreter()
     for name in [name for name in sys.modules if name.partition(".")[0] == "prorl"]:
         del sys.modules[name]  # a program's world holds no more than a plain interpreter's
     os.dup2(os.open(os.devnull, os.O_RDWR), 2)
