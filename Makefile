@@ -31,12 +31,13 @@ test-evaluations: .venv-evaluations/ready  ## evaluations graded by IFEval's and
 
 cluster-env: .venv-cluster/ready  ## an environment of its own with Ray and vLLM on a CPU
 
+test-cluster test-cluster-oldest: PAIR = --numprocesses=2 --dist=loadfile  # they mostly wait for processes to start
 test-cluster: .venv-cluster/ready  ## the cluster backend on real Ray and real vLLM
-	$(CLUSTER)/pytest -m cluster tests/cluster
-	PYTHONPATH=tests/support/second_runner $(CLUSTER)/pytest -m cluster $(SECOND_RUNNER)  # as on a GPU
+	$(CLUSTER)/pytest -m cluster tests/cluster $(PAIR)
+	PYTHONPATH=tests/support/second_runner $(CLUSTER)/pytest -m cluster $(SECOND_RUNNER) $(PAIR)  # as on a GPU
 
 test-cluster-oldest: .venv-cluster-oldest/ready  ## the same on the oldest vLLM and torch that are supported (gigabytes)
-	$(OLDEST)/pytest -m cluster tests/cluster
+	$(OLDEST)/pytest -m cluster tests/cluster $(PAIR)
 
 chaos: export CHAOS_KILLS ?= 60
 chaos: .venv/dev  ## kill and stop every process of a run again and again; its bytes must be those of a run left alone

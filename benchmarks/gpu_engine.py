@@ -82,12 +82,13 @@ def _sample(
 ) -> Sequence[Completion]:
     sampling = Sampling(temperature=temperature, top_p=1.0, limit=limit)
     samples = min(rows, SAMPLES)
-    for draw, prompt in enumerate(random_prompts(load, rows // samples)):
+    prompts = random_prompts(load, rows // samples)
+    for draw, prompt in enumerate(prompts):
         request = Request(draw=draw, prompt=prompt, samples=samples, seed=draw, sampling=sampling)
         served.add([(request, sample) for sample in request.numbers])
     completions: list[Completion] = []
-    while finished := served.poll():
-        completions += finished
+    while len(completions) < len(prompts) * samples:
+        completions += served.poll()  # nothing, where some seconds pass without an end
     return sorted(completions, key=lambda one: (one.draw, one.sample))
 
 
