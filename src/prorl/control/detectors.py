@@ -5,8 +5,8 @@ them into the state, so folding the journal needs no plan. A relative reading is
 `HISTORY` steps, which no single spike moves; there is none before `LEAST` of them. Values that are not finite are no
 readings: the counter of refused updates tells of them.
 
-A detector speaks when its newest reading and enough of those before are beyond the threshold, its cooldown is over,
-and it has been calm since it last spoke. What stops or pauses the run waits for a person, so it needs no calm in
+A detector reports when its newest reading and enough of those before are beyond the threshold, its cooldown is over,
+and it has been calm since its last report. What stops or pauses the run waits for a person, so it needs no calm in
 between; what acts by itself does so at most `max` times.
 """
 
@@ -124,7 +124,7 @@ def after_validation(signals: Signals, event: Validated, *, since_best: int) -> 
 
 
 def after_intervention(signals: Signals, event: Intervened) -> Signals:
-    """Remember that a detector spoke; the counts of all are the event's, as a roll back forgets its own past."""
+    """Remember that a detector reported; the counts of all are the event's, as a roll back forgets its own past."""
     watches = {name: replace(signals.watch(name), acted=count) for name, count in event.acted.items()}
     own = replace(
         watches.get(event.detector, signals.watch(event.detector)), last=event.step, rearm=event.rearm

@@ -13,6 +13,6 @@ class UsageError(ProrlError, ValueError):
 
 
 def nearest(word: str, known: Iterable[str], otherwise: str, *, cutoff: float = 0.6) -> str:
-    """A hint for who said a word that is not known: the nearest one that is, or else `otherwise`."""
+    """A hint where a word is not known: the nearest one that is, or else `otherwise`."""
     near = get_close_matches(word, list(known), n=1, cutoff=cutoff)
     return f"did you mean {near[0]!r}?" if near else otherwise
