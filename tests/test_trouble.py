@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -193,35 +194,43 @@ def test_where_no_checkpoint_is_old_enough_as_in_a_branch_the_oldest_has_to_do(t
     assert (told.from_step, told.step) == (9, 8)
 
 
-def test_a_branch_that_is_rolled_back_to_where_it_began_is_still_a_branch(tmp_path):
+@pytest.fixture
+def new_branch(tmp_path):
+    """The directory of a branch that nobody has gone on with yet."""
     run_in(tmp_path / "parent", PLAN, until=lambda state: state.step == 8)
     parent = RunStore.open(tmp_path / "parent")
-    branch(parent, tmp_path / "branch", parent.checkpoint(8), {})
-    with RunStore.open(tmp_path / "branch") as store:
+    branch(parent, tmp_path / "branch", parent.checkpoint(8), {}, config_hash="d")
+    return tmp_path / "branch"
+
+
+def test_a_branch_that_is_rolled_back_to_where_it_began_is_still_a_branch(new_branch):
+    with RunStore.open(new_branch) as store:
         learner = FakeLearner(0.1)
-        told = {"config_hash": "d", "branched_from": "parent@8"}
-        event_log = resume(store, learner, store.checkpoint(8), **told)
-        event_log.record(replace(of(tmp_path / "parent", Stepped)[-1], step=9))
+        event_log = resume(store, learner, store.checkpoint(8), config_hash="d")
+        event_log.record(replace(of(new_branch.parent / "parent", Stepped)[-1], step=9))
         roll_back(store, learner, event_log, up_to=8)
         assert (event_log.state.step, event_log.state.config_hash) == (8, "d")
-    assert [(event.config_hash, event.branched_from) for event in of(tmp_path / "branch", Resumed)] == [
-        ("d", "parent@8")
-    ]
+    (resumed,) = of(new_branch, Resumed)
+    assert (resumed.config_hash, resumed.branched_from) == ("d", "parent@8")
 
 
-def test_a_branch_that_dies_before_its_first_checkpoint_is_still_a_branch(tmp_path):
-    run_in(tmp_path / "parent", PLAN, until=lambda state: state.step == 8)
-    parent = RunStore.open(tmp_path / "parent")
-    branch(parent, tmp_path / "branch", parent.checkpoint(8), {})
-    with RunStore.open(tmp_path / "branch") as store:
-        resume(store, FakeLearner(0.1), store.checkpoint(8), config_hash="d", branched_from="parent@8")
-    for _ in range(2):
-        with RunStore.open(tmp_path / "branch") as store:
-            again = resume(store, FakeLearner(0.1), store.latest_checkpoint(), config_hash="d")
-            assert (again.state.step, again.state.config_hash) == (8, "d")
-            with pytest.raises(StorageError, match="is not the recipe the run was started under"):
-                resume(store, FakeLearner(0.1), store.latest_checkpoint(), config_hash="e")
-    assert [event.branched_from for event in of(tmp_path / "branch", Resumed)] == ["parent@8"]
+def test_a_branch_that_dies_before_its_first_checkpoint_goes_on_as_one(new_branch, monkeypatch):
+    def killed(*_):
+        raise KeyboardInterrupt
+
+    for restored in (False, False, True, True):
+        with RunStore.open(new_branch) as store, monkeypatch.context() as patch:
+            if not restored:
+                patch.setattr(FakeLearner, "restore", killed)
+            with nullcontext() if restored else pytest.raises(KeyboardInterrupt):
+                again = resume(store, FakeLearner(0.1), store.latest_checkpoint(), config_hash="d")
+    assert (again.state.step, again.state.config_hash) == (8, "d")
+    assert [event.branched_from for event in of(new_branch, Resumed)] == ["parent@8"]
+    with (
+        RunStore.open(new_branch) as store,
+        pytest.raises(StorageError, match="is not the recipe the run was"),
+    ):
+        resume(store, FakeLearner(0.1), store.latest_checkpoint(), config_hash="e")
 
 
 # -- verifiers

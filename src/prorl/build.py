@@ -226,12 +226,9 @@ def warmup_mixture(config: RunConfig, warmup: WarmupConfig) -> Mixture:
 def task_makers(
     config: RunConfig, levels: Mapping[str, Mapping[int, float]] = MappingProxyType({})
 ) -> dict[str, Callable[[], Task]]:
-    """The recipe's tasks by name, some on other levels, not yet built: some take a second. May raise RecipeError."""
+    """The recipe's tasks by name, some on other levels, not yet built: some take a second."""
     datasets = {request.name for request in data_requests(config)}
     folder, own = data_folder(config), own_code(config)
-    for name, task in config.tasks.items():
-        if name in datasets and (task.levels or task.adaptive):
-            raise RecipeError(f"tasks.{name}: a data set has no `levels`")
     return {
         name: partial(DatasetTask, name, folder, own.get(name))
         if name in datasets

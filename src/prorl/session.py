@@ -109,11 +109,11 @@ def branch_run(
     checkpoint = parent.latest_checkpoint() if step is None else parent.checkpoint(step)
     session = _session_at(parent, checkpoint, config, console)
     with closing(session.backend):
-        branch(parent, target, checkpoint, to_json(config))
+        now = build.environment(config, session.tasks, parent.folder / TOKENIZER)
+        branch(parent, target, checkpoint, to_json(config), config_hash=config_hash(config), environment=now)
         forget_other_questions(target, session)
         with RunStore.open(target, report=console.say) as store:
-            origin = f"{folder.name}@{checkpoint.step}"
-            return _run(session, store, store.latest_checkpoint(), console, interrupt, branched_from=origin)
+            return _run(session, store, store.latest_checkpoint(), console, interrupt)
 
 
 def _session_at(store: RunStore, checkpoint: Checkpoint, config: RunConfig, console: Console) -> Session:
@@ -136,7 +136,6 @@ def _run(
     console: Console,
     interrupt: Interrupt | None,
     *,
-    branched_from: str | None = None,
     after: str = "",
 ) -> RunState:
     """Begin, or go on from a checkpoint; train; compare a finished run with its base, or say how to go on."""
@@ -151,7 +150,7 @@ def _run(
                 session.tokenizer.save_pretrained(tokenizer)
             start = partial(begin, with_reference=plan.needs_reference)
         else:
-            start = partial(resume, checkpoint=checkpoint, branched_from=branched_from, after=after)
+            start = partial(resume, checkpoint=checkpoint, after=after)
         with console.live(config.steps) as live, closing(Scalars(store.folder / "tb")) as scalars:
             event_log = start(
                 store,
@@ -165,7 +164,7 @@ def _run(
             store.interrupt, interrupt.heartbeat = interrupt, heart
             in_hand = InHand(session.tasks, session.renderer)
             if checkpoint is not None and (dropped := in_hand.restore(checkpoint.path)):
-                text = f"{dropped} groups that were in hand are dropped: here they cannot be gone on with"
+                text = f"{dropped} groups that were in hand are dropped: they cannot be continued here"
                 event_log.record(Warned(step=event_log.state.step, text=text))
             checkpointer = Checkpointer(
                 store, session.backend, event_log, config.save, config.guards, heart, in_hand.snapshot

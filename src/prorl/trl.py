@@ -115,7 +115,7 @@ class ReferenceResetCallback(TrainerCallback):  # type: ignore[misc]
             found, held = json.loads((folder / STATE).read_bytes()), load_file(folder / WEIGHTS)
             self.resets = [(step, reason) for step, reason in found["resets"]]
             self._kls, self._best, self._since_best = found["kls"], found["best"], found["since_best"]
-        except (OSError, ValueError, KeyError, SafetensorError) as error:
+        except (OSError, ValueError, TypeError, KeyError, SafetensorError) as error:
             raise ProrlError(
                 f"{folder} holds no reference of this callback that can be read: {error}"
             ) from None

@@ -77,6 +77,7 @@ class Broken(Arithmetic):
         ("pays lists", "earns more than the best constant answer"),
         ("pays echoes", "an echo of line 1 from the end of the prompt earns more than"),
         ("raises", "the verifier fails on '?'"),
+        ("raises", "the verifier fails on 'yes'"),
         ("rejects", "the known solution of problem 0 scores 0"),
     ],
 )

@@ -68,13 +68,21 @@ def test_a_run_that_is_followed_tells_a_validation_with_its_step_and_says_what_i
 ):
     whole, said = history(4), []
     early = whole[:-2]  # the last validation has not ended
-    run = write_run(tmp_path / "run", early)
+    run = write_run(tmp_path / "run", early, validation={"every": 4})
     looks = iter([early, whole])
     monkeypatch.setattr(loggers, "OVER", ())
     monkeypatch.setattr(loggers.time, "sleep", lambda _: (run / JOURNAL).write_bytes(lines(next(looks))))
     assert log_run(run, "wandb", project="p", follow=True, say=said.append) == 5
     assert "validation/score" in dict(tracker.told)[4]
     assert said == ["wandb has run up to step 3", "wandb has run up to step 4"]
+
+
+def test_a_validation_that_a_crash_cut_off_is_told_when_it_has_been_made_again(tmp_path, tracker):
+    run = write_run(tmp_path / "run", history(4)[:-2], validation={"every": 4})
+    assert log_run(run, "wandb", project="p", follow=False) == 4
+    (run / JOURNAL).write_bytes(lines(history(4)))
+    assert log_run(run, "wandb", project="p", follow=False) == 1
+    assert "validation/score" in dict(tracker.told)[4]
 
 
 def test_a_tracker_that_is_not_installed_says_what_to_install(tmp_path, monkeypatch):

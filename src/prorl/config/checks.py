@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator
 
 from prorl.config.schema import LOW_IS_BAD, RunConfig, ShapeConfig, is_hot, setting
+from prorl.envs.datasets.catalogue import SOURCES
 
 MOST_ROLLOUTS = 2**20  # of one step
 NOT_ABOVE = (
@@ -102,6 +103,8 @@ def contradictions(config: RunConfig) -> Iterator[str]:
             yield f"tasks.{name}: rows are judged by `kind` or by `grade`: leave one out"
         if task.use and rows:
             yield f"tasks.{name}: `use` is a task that makes its own problems: leave out `{rows[0]}`"
+        if (task.levels or task.adaptive) and (rows or (name in SOURCES and task.use is None)):
+            yield f"tasks.{name}: a data set has no `levels`"
         if task.answer_pattern is not None:
             try:
                 re.compile(task.answer_pattern)

@@ -50,9 +50,16 @@ def load_recipe(recipe: str, overrides: Sequence[str] = ()) -> RunConfig:
 
 def changed(config: RunConfig, settings: Mapping[str, Any], overrides: Sequence[str]) -> RunConfig:
     """A resolved recipe with top-level settings and dotted overrides replaced, checked as by `load_recipe`."""
-    said = json.dumps(to_json(config) | dict(settings))
-    resolved = re.sub(r"((?:\\\\)*)\$\{", lambda found: 2 * found[1] + r"\\${", said)  # `${` in it is text
-    return _checked(OmegaConf.create(json.loads(resolved)), overrides, config.name)
+    return _checked(OmegaConf.create(_literal(to_json(config) | dict(settings))), overrides, config.name)
+
+
+def _literal(said: Any) -> Any:
+    """Resolved settings as OmegaConf gives them back: `${` in a text is text."""
+    if isinstance(said, dict):
+        return {key: _literal(value) for key, value in said.items()}
+    if isinstance(said, list):
+        return [_literal(value) for value in said]
+    return re.sub(r"(\\*)\$\{", lambda found: 2 * found[1] + r"\${", said) if isinstance(said, str) else said
 
 
 def check(data: Mapping[Any, Any], source: str) -> RunConfig:

@@ -98,7 +98,7 @@ def _faults(task: Task, problems: Sequence[Problem], baseline: Baseline, spent: 
                 yield f"{name} scores"
     if _verdict(task, problems[0], FREE_TEXT, spent).answered:
         return
-    tricks = {repr(trick[:20]): [trick] * len(problems) for trick in TRICKS}
+    tricks = {repr(trick[:20]): [trick] * len(problems) for trick in (*TRICKS, *STOCK_ANSWERS)}
     lines = [problem.prompt.strip().splitlines()[-ECHOED_LINES:] for problem in problems]
     for place in range(1, max(map(len, lines)) + 1):
         echoes = [prompt[-place] if place <= len(prompt) else "" for prompt in lines]

@@ -264,7 +264,7 @@ def _spec(use: str) -> Any:
         return importlib.util.find_spec(_module(use))
     except (ImportError, AttributeError, ValueError):
         return None
-    except Exception as error:  # of a package above it, which is imported
+    except (Exception, SystemExit) as error:  # of a package above it, which is imported
         raise UsageError(
             f"{use}: running {_module(use).partition('.')[0]} failed: {_told(error, use)}"
         ) from error

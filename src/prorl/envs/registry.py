@@ -98,7 +98,7 @@ def make_verifier(spec: VerifierSpec) -> Callable[[Problem, str], Verdict]:
     sandbox = OwnSandbox(spec.policy)
     for task in tasks.values():
         if isinstance(task, NeedsSandbox):
-            task.sandbox = sandbox
+            task.run_program = sandbox
 
     def verify(problem: Problem, text: str) -> Verdict:
         if spec.strict and THINK_CLOSE not in text:

@@ -72,8 +72,8 @@ def log_run(
         while True:
             before, over = last, history.stopped is not None or history.health.startswith(OVER)
             for step, numbers in rows(history, after=last):
-                if step == history.step and not over:
-                    break  # its validation may still come, and trackers take no step back
+                if step == history.step and _lacks_validation(history, step):
+                    break  # it may still come, and trackers take no step back
                 if log is None:
                     log, end = TRACKERS[tracker](history, project, _module(tracker))
                 log(numbers, step=step)
@@ -93,8 +93,15 @@ def log_run(
         raise ProrlError(f"{tracker} failed{place}: {reason}; give the command again to go on") from error
     finally:
         if log is not None:
-            _remember(folder, tracker, last)
-            end()
+            try:
+                _remember(folder, tracker, last)
+            finally:
+                end()
+
+
+def _lacks_validation(history: RunHistory, step: int) -> bool:
+    due = step % history.config["validation"]["every"] == 0 and history.stopped != "done"
+    return due and step not in history.validations.steps
 
 
 def _remember(folder: Path, tracker: Tracker, last: int) -> None:

@@ -74,8 +74,8 @@ def without_main() -> Iterator[None]:
 def child(
     context: Any, name: str, target: Callable[..., None], *arguments: object
 ) -> tuple[Connection[Any, Any], BaseProcess]:
-    """Start a process with one end of a pipe and the arguments. Returns the other end and the process; a message that
-    it does not take in `SEND_SECONDS` raises OSError, and a part of it may be in the pipe."""
+    """Start a process with one end of a pipe and the arguments. Returns the other end and the process; a message of
+    which it takes nothing for `SEND_SECONDS` raises OSError, and a part of it may be in the pipe."""
     ours, theirs = context.Pipe()
     process = context.Process(target=target, args=(theirs, *arguments), name=name, daemon=True)
     with without_main():

@@ -61,16 +61,22 @@ class InHand:
 
             for row in pq.read_table(folder / IN_HAND).to_pylist():
                 by_draw[row["draw"]].append(row)
-        found = [self._group(draw, rows) for draw, rows in by_draw.items()]
+        found = []
+        for draw, rows in by_draw.items():
+            try:
+                found.append(self._group(draw, rows))
+            except (
+                ValueError,
+                KeyError,
+                TypeError,
+            ):  # of another version, or of a task that there is no more
+                found.append(None)
         self.groups = tuple(one for one in found if one is not None)
         return len(found) - len(self.groups)
 
     def _group(self, draw: int, rows: Sequence[dict[str, Any]]) -> OpenGroup | None:
-        try:
-            hparams = _HPARAMS.validate_json(rows[0]["hparams"])
-            problem = problem_of(self._tasks, hparams, draw)
-        except ValueError:  # of another version, or the weights of a task that there is no more
-            return None
+        hparams = _HPARAMS.validate_json(rows[0]["hparams"])
+        problem = problem_of(self._tasks, hparams, draw)
         if problem.prompt != rows[0]["prompt"]:
             return None
         completions = [

@@ -72,8 +72,9 @@ class Columns:
         self.steps = array("q")
         self.values: dict[str, array[float]] = {}
 
-    def append(self, step: int, numbers: Mapping[str, float]) -> None:
-        """Add a row."""
+    def append(self, numbers: dict[str, float]) -> None:
+        """Add a row, of which `step` is one number."""
+        step = int(numbers.pop("step"))
         for name in numbers.keys() - self.values.keys():
             self.values[name] = array("d", [math.nan]) * len(self.steps)
         self.steps.append(step)
@@ -294,10 +295,10 @@ class RunHistory:
             if getattr(event, "step", 0) > self._up_to:
                 return
             if isinstance(event, Stepped):
-                self.steps.append(event.step, {**_numbers(event), **computed(event)})
+                self.steps.append({**_numbers(event), **computed(event)})
                 return
             if isinstance(event, Validated):
-                self.validations.append(event.step, _numbers(event))
+                self.validations.append(_numbers(event))
             elif not isinstance(event, Started):
                 rolled_back = isinstance(event, Intervened) and event.action == "roll_back"
                 kind = "roll back" if rolled_back else KINDS[type(event)]
@@ -334,13 +335,13 @@ def _early_steps(lines: Sequence[bytes]) -> frozenset[int]:
 
 
 def _numbers(record: Any) -> dict[str, float]:
-    """Every number in an event but its step, by dotted name."""
+    """Every number in an event, by dotted name."""
     found: dict[str, float] = {}
     plain = isinstance(record, dict)
     for key, value in record.items() if plain else ((key, getattr(record, key)) for key in record.__slots__):
         if isinstance(value, (dict, RolloutStats, UpdateStats)):
             found |= {f"{key}.{name}": number for name, number in _numbers(value).items()}
-        elif isinstance(value, (int, float)) and not isinstance(value, bool) and key != "step":
+        elif isinstance(value, (int, float)) and not isinstance(value, bool):
             found[key] = float(value)
     return found
 

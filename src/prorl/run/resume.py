@@ -7,15 +7,17 @@ problems; what only rounds differently, as another version of torch does, is sai
 import hashlib
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from prorl.control.events import Event, Resumed, Started, Warned, from_record
+from prorl.control.events import Event, Resumed, Started, Warned, from_record, to_record
 from prorl.control.state import RunState, fold, from_json
 from prorl.envs import files
 from prorl.envs.files import StorageError
 from prorl.run.checkpoint import intact, is_older
-from prorl.run.journal import EventLog, Watcher, read_journal
+from prorl.run.journal import EventLog, Journal, Watcher, read_journal
 from prorl.run.layout import CHECKPOINTS, CONFIG, EVALS, JOURNAL, REFERENCES, SAMPLES, TOKENIZER
 from prorl.run.store import FIRST_REFERENCE, Checkpoint, RunStore
 from prorl.types import Learner
@@ -53,7 +55,6 @@ def resume(
     *,
     config_hash: str,
     environment: Mapping[str, str] | None = None,
-    branched_from: str | None = None,
     after: str = "",
     watchers: Sequence[Watcher] = (),
 ) -> EventLog:
@@ -65,24 +66,25 @@ def resume(
     StorageError if the recipe was edited, journal and checkpoint contradict each other, or what the run cannot go on
     without (tokenizer, problems) is not what it was.
     """
-    past = list(_past(store, checkpoint.journal_size))
-    behind = list(_past(store, store.journal.size))[len(past) :]
-    made = [one for one in behind if isinstance(one, Resumed) and one.branched_from]
-    starts = [one for one in [*past, *made] if isinstance(one, (Started, Resumed)) and one.environment]
-    before, now = starts[-1].environment if starts else {}, environment or {}
-    held = made[-1].config_hash if made else _state_of(checkpoint).config_hash
-    if branched_from is None and held != config_hash:
+    past = list(_past(store, checkpoint))
+    starts = [one.environment for one in past if isinstance(one, (Started, Resumed)) and one.environment]
+    before, now = starts[-1] if starts else {}, environment or {}
+    behind = islice(read_journal(store.journal.path, store.journal.size), len(past), None)
+    made = [record for record in behind if record.get("branched_from")]  # at a checkpoint of its parent
+    held = made[-1]["config_hash"] if made else _state_of(checkpoint).config_hash
+    if held != config_hash:
         raise StorageError(
             f"{store.folder / CONFIG} is not the recipe the run was started under: undo the edit, or "
             f"change the recipe on a branch with `prorl train --branch {store.folder.name}`"
         )
-    rounding = changes(before, now, refuse=branched_from is None)
+    changes(made[-1]["environment"] if made else {}, now, refuse=True)
+    rounding = changes(before, now, refuse=not made)
     damage = store.journal.damage
-    state, told_again = _return_to(store, learner, checkpoint)
+    state, told_again = _return_to(store, checkpoint)
     log = EventLog(store.journal, state, watchers, interrupt=store.interrupt)
-    origin = branched_from or (made[-1].branched_from if made else None)
-    resumed = Resumed(step=state.step, config_hash=config_hash, branched_from=origin, environment=now)
-    log.record(resumed)
+    origin = made[-1]["branched_from"] if made else None
+    log.record(Resumed(step=state.step, config_hash=config_hash, branched_from=origin, environment=now))
+    _restore(store, learner, checkpoint, state)
     ended = f"taken up again, as {after}" if after else ""
     torn = f"{damage}: what lay behind step {state.step} is set aside" if damage else ""
     told = [Warned(step=state.step, text=text) for text in (ended, torn, *rounding) if text]
@@ -97,14 +99,23 @@ def roll_back(store: RunStore, learner: Learner, log: EventLog, *, up_to: int) -
     A branch may hold none that old; then it is the oldest. Journal and `log` go on from there. Returns its folder.
     """
     checkpoint = store.latest_checkpoint(up_to=max(up_to, min(store.checkpoints(), default=0)))
-    log.state, told_again = _return_to(store, learner, checkpoint)
+    log.state, told_again = _return_to(store, checkpoint)
     for event in told_again:
         log.record(event)
+    _restore(store, learner, checkpoint, log.state)
     return checkpoint.path
 
 
-def branch(parent: RunStore, folder: Path, checkpoint: Checkpoint, config: Mapping[str, Any]) -> None:
-    """Make the directory of a branch: what led to `checkpoint`, and nothing that came later.
+def branch(
+    parent: RunStore,
+    folder: Path,
+    checkpoint: Checkpoint,
+    config: Mapping[str, Any],
+    *,
+    config_hash: str,
+    environment: Mapping[str, str] | None = None,
+) -> None:
+    """Make the directory of a branch: what led to `checkpoint`, that it is a branch, and nothing that came later.
 
     The best validation's checkpoint and the base go with it, if the parent still has them. The parent may train
     meanwhile: what is copied is never changed, at most deleted. Then, or if journal or reference are damaged or there
@@ -133,6 +144,14 @@ def branch(parent: RunStore, folder: Path, checkpoint: Checkpoint, config: Mappi
                     shutil.copyfile(path, target)
             with (parent.folder / JOURNAL).open("rb") as journal:
                 (aside / JOURNAL).write_bytes(journal.read(checkpoint.journal_size))
+            made = Resumed(
+                step=checkpoint.step,
+                config_hash=config_hash,
+                branched_from=f"{parent.folder.name}@{checkpoint.step}",
+                environment=environment or {},
+            )
+            with closing(Journal(aside / JOURNAL)) as copied:
+                copied.append(to_record(made))
             files.write_atomic(aside / CONFIG, files.encode_json(config, indent=2))
             files.fsync_tree(aside)
             aside.rename(folder)
@@ -175,22 +194,26 @@ def hash_files(folder: Path) -> str:
     return digest.hexdigest()[:16]
 
 
-def _return_to(store: RunStore, learner: Learner, checkpoint: Checkpoint) -> tuple[RunState, list[Event]]:
-    """Restore all of it; returns the state, and which events behind the checkpoint belong into the journal again:
+def _return_to(store: RunStore, checkpoint: Checkpoint) -> tuple[RunState, list[Event]]:
+    """Cut the journal back; returns the state, and which events behind the checkpoint belong into it again:
     warnings, and that the run is a branch, whose recipe holds even at a checkpoint that its parent wrote."""
     discarded = store.rewind(checkpoint)
-    state = fold(_past(store, checkpoint.journal_size))
+    state = fold(_past(store, checkpoint))
     if state != _state_of(checkpoint):
         raise StorageError(
             f"the journal of {store.folder} does not lead to the state saved in {checkpoint.path}: "
             "was one of them edited, or copied from another run?"
         )
+    told = (r for r in discarded if r.get("kind") == Warned.kind or r.get("branched_from") is not None)
+    return state, list(map(from_record, told))
+
+
+def _restore(store: RunStore, learner: Learner, checkpoint: Checkpoint, state: RunState) -> None:
+    """Policy, optimizer and reference, last: a kill meanwhile must not lose what the journal has to say again."""
     learner.restore(checkpoint.path)
     if state.reference is not None:
         folder = store.reference_folder(state.reference.name)  # whole: `latest_checkpoint`
         learner.reset_reference(folder, clear_optimizer=False)
-    told = (r for r in discarded if r.get("kind") == Warned.kind or r.get("branched_from") is not None)
-    return state, list(map(from_record, told))
 
 
 def _state_of(checkpoint: Checkpoint) -> RunState:
@@ -202,9 +225,9 @@ def _state_of(checkpoint: Checkpoint) -> RunState:
         ) from error
 
 
-def _past(store: RunStore, size: int) -> Iterator[Event]:
-    """The events in so many bytes of the journal, as those that led to a checkpoint."""
+def _past(store: RunStore, checkpoint: Checkpoint) -> Iterator[Event]:
+    """The events that led to a checkpoint."""
     try:
-        yield from map(from_record, read_journal(store.journal.path, size))
+        yield from map(from_record, read_journal(store.journal.path, checkpoint.journal_size))
     except ValueError as error:
         raise StorageError(f"{store.journal.path} cannot be followed: {error}") from error

@@ -32,7 +32,7 @@ def folder(tmp_path_factory, run):
 def task(folder, run):
     def open_task(name):
         opened = DatasetTask(name, folder)
-        opened.sandbox = run
+        opened.run_program = run
         return opened
 
     return open_task
@@ -81,7 +81,7 @@ def test_a_problem_travels_without_its_tests(run, tmp_path):
     big = "7 " * 40_000
     rows = [eurus("Count the sevens.", inputs=[big], outputs=["40000\n"])]
     opened = prepared("eurus2_code_validation", rows, tmp_path, run=run)
-    opened.sandbox = run
+    opened.run_program = run
     problem = opened.problem(0, "test")
     assert len(pickle.dumps(problem)) < 1000
     there = pickle.loads(pickle.dumps(problem))

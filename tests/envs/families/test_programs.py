@@ -119,7 +119,7 @@ def test_no_single_operator_earns_much(level):
 @pytest.fixture(scope="module", autouse=True)
 def sandbox():
     with Sandbox.open() as opened:
-        TASK.sandbox = opened.run
+        TASK.run_program = opened.run
         yield opened
 
 
@@ -226,7 +226,7 @@ def test_an_answer_is_run_once_and_a_failing_sandbox_is_an_error_that_is_tried_a
             return (CaseResult(status="sandbox_error", note="server lost"),) * len(job.inputs)
         return (CaseResult(status="ok", value=0),) * len(job.inputs)
 
-    task.sandbox = flaky
+    task.run_program = flaky
     verdicts = [task.verify(problem, respond("", "x*0")) for _ in range(4)]
     assert [verdict.status for verdict in verdicts] == ["error", "wrong", "wrong", "wrong"]
     assert "server lost" in verdicts[0].note

@@ -2,6 +2,7 @@
 
 import json
 import math
+import pickle
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -248,9 +249,13 @@ def test_a_task_without_a_sandbox_opens_one_that_works_for_all_threads_and_in_a_
         return judge_program(run, "def f(x): return x + 1", tests, LIMITS).score
 
     assert score(0) == 1
-    fork = get_context("fork").Process(target=lambda: sys.exit(int(score(0))))
-    fork.start()
-    fork.join(60)
-    assert fork.exitcode == 1
     with ThreadPoolExecutor(2) as threads:
         assert list(threads.map(score, range(8))) == [1] * 8
+        busy = threads.submit(run, Job(source="import time; time.sleep(1)", inputs=("",)))
+        fork = get_context("fork").Process(target=lambda: sys.exit(int(score(0))))
+        fork.start()
+        fork.join(60)
+        assert fork.exitcode == 1
+        assert [result.status for result in busy.result()] == ["ok"]
+    run = pickle.loads(pickle.dumps(run))
+    assert score(0) == 1

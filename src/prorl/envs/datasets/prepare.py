@@ -331,7 +331,7 @@ class DatasetTask:
         if not self._path.exists():
             raise DataError(f"{self._path} is missing: prepare it first, `prorl data prepare RECIPE`")
         self._own = own
-        self.sandbox: Runner = OwnSandbox()
+        self.run_program: Runner = OwnSandbox()
         self._group: tuple[int, list[str]] = (-1, [])
 
     @cached_property
@@ -389,7 +389,7 @@ class DatasetTask:
         payload = json.loads(self._group[1][offset])
         if self._reward is not None:
             return self._reward(text, payload["row"], payload["gold"])
-        return judge(payload, problem.prompt, text, self.sandbox)
+        return judge(payload, problem.prompt, text, self.run_program)
 
     @cached_property
     def _reward(self) -> Reward | None:

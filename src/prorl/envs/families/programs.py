@@ -185,7 +185,7 @@ class OneLiner(ProceduralTask):
 
     def __init__(self, weights: Mapping[int, float] | None = None) -> None:
         super().__init__(weights)
-        self.sandbox: Runner = OwnSandbox()
+        self.run_program: Runner = OwnSandbox()
         self._judged: dict[tuple[Any, str], Verdict] = {}
 
     def generate(self, rng: Random, level: int) -> Draft:
@@ -214,7 +214,7 @@ class OneLiner(ProceduralTask):
             return Verdict(score=0.0, status="wrong", note="not one short line")
         inputs, expected = zip(*payload, strict=True)
         tests = Tests(entry="f", inputs=tuple([x] for x in inputs), expected=expected)
-        verdict = judge_program(self.sandbox, f"def f(x): return ({answer})", tests, LIMITS)
+        verdict = judge_program(self.run_program, f"def f(x): return ({answer})", tests, LIMITS)
         if verdict.status != "error":
             if len(self._judged) >= REMEMBERED:
                 self._judged.clear()

@@ -83,6 +83,9 @@ class Link:
             words = self._stderr.read().decode("utf-8", "replace").strip().splitlines()
             self.close()
             raise ServerLost(words[-1] if words else str(error)) from error
+        except BaseException:
+            self.close()
+            raise
 
     def request(
         self, program: bytes, stdin: bytes | None, limits: Limits, *, result_bytes: int, grace: float

@@ -111,11 +111,8 @@ class Sandbox:
         This one, where numpy is not installed or cannot be loaded.
         """
         if self._for_numpy is None:
-            self._for_numpy = self
-            if folder := find_numpy():
-                beside = Sandbox(self.tier, folder)
-                if not beside._problem():
-                    self._for_numpy = beside
+            beside = Sandbox(self.tier, folder) if (folder := find_numpy()) else self
+            self._for_numpy = self if beside is self or beside._problem() else beside
         return self._for_numpy
 
     def _problem(self) -> str:

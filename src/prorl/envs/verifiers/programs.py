@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from decimal import Context, Decimal
 from itertools import chain
-from threading import Lock
+from threading import local
 from typing import Any, Protocol, runtime_checkable
 
 from prorl.envs.sandbox.jobs import CaseResult, Job, Limits
@@ -33,25 +33,36 @@ _SHORT, _SHORT_BYTES = 1 << 12, 1 << 16  # characters of an expected value; outp
 
 @runtime_checkable
 class NeedsSandbox(Protocol):
-    """A task that runs programs by `sandbox`. Whoever verifies sets it, so that a process keeps only one open."""
+    """A task that runs programs by `run_program`. Whoever verifies sets it, so that all share one sandbox."""
 
-    sandbox: Runner
+    run_program: Runner
 
 
 class OwnSandbox:
-    """A sandbox that is opened by the first job, for tasks which may never run one; a fork opens its own."""
+    """A sandbox for each thread and each fork that asks, opened by its first job: a task may never run one."""
 
     def __init__(self, policy: Policy = Policy()) -> None:
-        self._policy, self._lock, self._process = policy, Lock(), 0
+        self._policy, self._local = policy, local()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return OwnSandbox, (self._policy,)
 
     def __call__(self, job: Job) -> tuple[CaseResult, ...]:
-        """Run a job, one at a time for all threads. Raises SandboxError: there is none that the policy allows."""
-        with self._lock:
-            if self._process != os.getpid():
-                sandbox = Sandbox.open(self._policy)
-                weakref.finalize(self, sandbox.close)
-                self._run, self._process = sandbox.run, os.getpid()
-            return self._run(job)
+        """Run a job. Raises SandboxError: this machine has no sandbox that the policy allows."""
+        opened: _Opened | None = getattr(self._local, "opened", None)
+        if opened is None or opened.process != os.getpid():
+            sandbox = Sandbox.open(self._policy)
+            opened = self._local.opened = _Opened(sandbox.run, os.getpid())
+            weakref.finalize(opened, sandbox.close)
+        return opened.run(job)
+
+
+@dataclass
+class _Opened:
+    """A thread's sandbox, which is closed when the thread ends."""
+
+    run: Runner
+    process: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
