@@ -1,7 +1,7 @@
 """What joining passes of the learner would gain: the reference's with the policy's, clipping with the optimizer's.
 
 Policy and reference have one shape, so each product of a layer can be made for both at once, as a batch of two; so
-can attention. A layer is written out here both ways, with the demo's shape, and its forward pass timed in turn in CPU
+can attention. A layer is written out here both ways, with the shape of `nano`, and its forward pass timed in CPU
 time. That bounds the gain from above: a real policy also keeps what its gradient needs. The norm must be known before
 any weight moves, so only the scaling of a clipped gradient could join the update, which torch's fused AdamW does when
 it is given a scale.

@@ -2,7 +2,7 @@
 # Begins a run on a Ray cluster, or goes on with it: start.sh RECIPE RUN ADDRESS [section.key=value ...]
 # RUN must lie on storage that every node sees. Before a run begins the doctor looks at the cluster; whatever it
 # finds, the run begins. One that goes on takes the settings that a resume may change, those of cluster, save,
-# deadlines, guards and log; the others count only when it begins.
+# deadlines, guards, log and workers; the others count only when it begins.
 set -euo pipefail
 
 recipe=${1:?say which recipe} run=${2:?say which run directory} address=${3:?say which Ray cluster}
@@ -11,7 +11,7 @@ where=(--backend ray --address "$address")
 if compgen -G "$run/checkpoints/step_*" > /dev/null; then
     care=()
     for setting in "$@"; do
-        case $setting in cluster.* | save.* | deadlines.* | guards.* | log=*) care+=("$setting") ;; esac
+        case $setting in cluster.* | save.* | deadlines.* | guards.* | log=* | workers=*) care+=("$setting") ;; esac
     done
     exec prorl resume "$run" "${where[@]}" "${care[@]}"
 fi

@@ -82,7 +82,7 @@ def train(run: Run) -> RunState:
         try:
             rollouts = ahead or sample(run, state, clock, run.in_hand.groups)
         except WaitEnded:
-            continue  # nothing was consumed; the wish to stop is granted above
+            continue  # nothing was consumed; the request to stop is granted above
         batch = make_batch(rollouts.groups, hparams)  # rewards, then advantages
         with clock.phase("learn"):
             finish_update = run.backend.learner.begin_update(batch, hparams)
@@ -151,7 +151,7 @@ def sample_ahead(run: Run, state: RunState, now: RolloutBatch, clock: Stopwatch)
     stale = run.plan.config.sampling.max_staleness
     if not stale or not is_quiet(run.plan, following) or run.checkpointer.late:
         return None
-    with suppress(WaitEnded):  # the wish to stop is granted between the steps
+    with suppress(WaitEnded):  # the request to stop is granted between the steps
         return sample(run, following, clock, now.in_hand)
     return None
 
@@ -185,7 +185,7 @@ def between_steps(run: Run, *, rollouts_in_hand: bool = False) -> RunState:
     while True:
         while (command := take_in_next(config, inbox, run.state, context=run.session.context)) is not None:
             record(command)
-        with suppress(WaitEnded):  # the wish to stop is granted below; the validation stays due
+        with suppress(WaitEnded):  # the request to stop is granted below; the validation stays due
             if validation_due(plan, run.state):
                 record(validate(run))
         decisions = decide(plan, run.state, interrupted=run.interrupted())

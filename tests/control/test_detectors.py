@@ -1,4 +1,4 @@
-"""When each detector speaks, and what it then does: worked traces."""
+"""When each detector reports, and what it then does: worked traces."""
 
 import csv
 from dataclasses import replace
@@ -101,7 +101,7 @@ BY_DEFAULT |= dict.fromkeys(("truncated_share", "unanswered_share", "no_signal")
 
 
 @pytest.mark.parametrize("name", DEFAULTS)
-def test_each_detector_speaks_when_trouble_has_lasted_and_not_before_and_most_only_warn(name):
+def test_each_detector_reports_when_trouble_has_lasted_and_not_before_and_most_only_warn(name):
     trace = TRACES[name]
     assert follow(trace[:-1], plan(**{name: {}}))[0] == []
     (said,) = follow(trace, plan(**{name: {}}))[0]
@@ -149,7 +149,7 @@ def test_two_of_the_last_three_the_newest_among_them(hot, expected):
         (100, 3, [13]),
     ],
 )
-def test_it_speaks_once_until_it_has_been_calm_again_and_its_cooldown_is_over(between, cooldown, steps):
+def test_it_reports_once_until_it_has_been_calm_again_and_its_cooldown_is_over(between, cooldown, steps):
     said, _ = follow(lengths(*CALM, HOT, between, HOT), plan(length_blowup=AT_ONCE | {"cooldown": cooldown}))
     assert [one.step for one in said] == steps
 
@@ -192,8 +192,8 @@ def test_a_detector_resets_the_reference_by_the_rules_of_resets():
     acting = {"mode": "act", "action": "reset_reference"}
     chosen = planned(plan(kl_spike=acting), reset=some_resets(cooldown=5, optimizer="clear"))
     state = fold([START, *TRACES["kl_spike"]])
-    spoke, done = decide(chosen, state)
-    assert isinstance(spoke, Intervene)
+    reported, done = decide(chosen, state)
+    assert isinstance(reported, Intervene)
     assert done == ResetReference(reason="kl_spike", target="current", optimizer="clear")
     assert decide(chosen, replace(state, last_reset=9)) == ()  # it holds back until there can be one
     assert decide(chosen, replace(state, reference=None)) == ()

@@ -192,7 +192,7 @@ LOW, HIGH = (stepped(33, update=update(entropy=entropy)) for entropy in (0.05, 0
     ("name", "rearm", "hot", "calm"),
     [("length_blowup", 1.25, LONG, SHORT), ("entropy_collapse", 0.05, LOW, HIGH)],
 )
-def test_a_detector_that_spoke_sees_again_when_it_has_been_calm(name, rearm, hot, calm):
+def test_a_detector_that_reported_sees_again_when_it_has_been_calm(name, rearm, hot, calm):
     spoke = [*STEADY, intervened(step=32, detector=name, rearm=rearm, acted={name: 1})]
     assert fold([*spoke, hot]).signals.watch(name).rearm == rearm
     watch = fold([*spoke, calm]).signals.watch(name)

@@ -21,7 +21,8 @@ HEAD = """# Every key of a recipe
 
 Written from the schema (`src/prorl/config/schema.py`) by `tests/support/key_reference.py`; a test keeps it true. Any
 key can be given on the command line: `prorl train nano kl.coef=5e-4`. ● marks what may change in a run, at a step
-by `stages` or at once by `prorl tell`. `optimizer.lr` and `kl.coef` may also be schedules:
+by `stages` or at once by `prorl tell`; the cycle of the length penalty may change by `stages`. `optimizer.lr` and
+`kl.coef` may also be schedules:
 `{{ramp: linear, start: 0, end: 1.0e-4, steps: 50, start_step: 0}}`, `cosine` likewise, or
 `{{points: [[0, 1.0e-4], [500, 5.0e-5]]}}`. `prorl resume` may change {runtime}, as they change no result.
 `extends: OTHER`, in a file, names the recipe that this one changes.

@@ -105,7 +105,8 @@ def train(
 def resume(
     run: RunFolder,
     overrides: Annotated[
-        list[str] | None, Argument(help="Changes to save, deadlines, guards, log, backend or cluster.")
+        list[str] | None,
+        Argument(help="Changes to save, deadlines, guards, log, workers, backend or cluster."),
     ] = None,
     backend: Backend = None,
     address: Address = None,

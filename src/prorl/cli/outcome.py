@@ -50,9 +50,8 @@ class Program(TyperGroup):
             fail(str(error))
         except (MemoryError, OSError) as error:
             lacks = "there is not enough memory on this machine: free some, or ask for less"
-            status = (
-                CRASHED if self._trains(ctx) else FAILED
-            )  # what a trainer was refused may not happen again
+            # What the system refused a trainer may not happen again.
+            status = CRASHED if self._trains(ctx) else FAILED
             fail(f"the system refused: {error}" if isinstance(error, OSError) else lacks, status)
 
     def _trains(self, ctx: Any) -> bool:

@@ -145,7 +145,7 @@ class Slot:
     restarts: int = 0  # since an actor in this place has proven itself
     disproved: bool = False  # an engine here has not served what was published since the last sync
     unsent: list[int] = field(default_factory=list)  # numbers of items that a judge has not been sent yet
-    started: bool = True  # a judge here has answered before
+    started: bool = True  # false for a judge that was started anew and has not answered yet
     out: JudgeOutError | None = None  # in its last answer
 
 

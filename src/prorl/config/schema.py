@@ -176,7 +176,7 @@ class ClipConfig(Model):
 
     low: Annotated[float, Live("clip_low"), Field(gt=0, lt=1)] = 0.2  # ratios below 1 - low are clipped
     high: Annotated[Positive, Live("clip_high")] = 0.28  # and those above 1 + high
-    # The loss of a token with a negative advantage is at most so many times that.
+    # Where the advantage is negative, the loss of a token is at most `dual` times its size.
     dual: Annotated[float | None, Live("dual_clip"), Field(gt=1, le=1e6)] = None
 
 
@@ -229,7 +229,7 @@ class LearnerConfig(Model):
     activation_checkpointing: bool = False
     dtype: Literal["float32", "bfloat16"] = "float32"
     old_logprobs: Literal["engine", "learner"] = "engine"  # which computes those of the policy that sampled
-    # That exist at a time; default: 2^24, on a GPU 2^27.
+    # Logits that exist at a time; default: 2^24, on a GPU 2^27.
     logits_elements: int | None = Field(None, gt=0, le=2**33)
     compile: bool = False  # the layers, by torch.compile; on a CPU in one process
 
@@ -244,7 +244,7 @@ class JudgeConfig(Model):
     """How verdicts are reached."""
 
     workers: Count = 1  # processes
-    deadline: Seconds = 8.0  # of one verdict
+    deadline: Seconds = 8.0  # seconds, of one verdict
     memory_gib: Positive = 4.0  # of a process
     items_per_worker: Length = 200_000  # verdicts after which a process is replaced
 
@@ -419,7 +419,9 @@ class DetectorsConfig(Model):
 class RunConfig(Model):
     """A whole run. `prorl train RECIPE --dry-run` prints it resolved."""
 
-    name: Annotated[str, Field(min_length=1, max_length=100)]  # of its folder in runs/; default: the file's
+    name: Annotated[
+        str, Field(min_length=1, max_length=100)
+    ]  # of its folder in runs/; default: the file's name
     seed: int = Field(0, ge=-(2**63), lt=2**63)  # of all random numbers of the run
     steps: Steps = 3000
     backend: Literal["auto", "local", "ray"] = "auto"  # auto: ray on one GPU, if vLLM fits beside the learner

@@ -27,7 +27,9 @@ def verifiers_task(environment: Any) -> EnvironmentTask:
     try:
         import verifiers.v1 as vf
     except ImportError as error:
-        raise UsageError(f"environments need `pip install -e '.[verifiers]'` ({error})") from None
+        raise UsageError(
+            f"environments need `pip install -e '.[verifiers]'` in a checkout ({error})"
+        ) from None
     taskset = environment
     if isinstance(environment, str):
         taskset = vf.load_taskset(vf.taskset_config_type(environment)(id=environment))

@@ -362,8 +362,8 @@ def serve(connection: Connection[Any, Any], shared: _Shared, index: int, threads
     """In a worker: compute `(function, item, slot)` one after the other until the input ends."""
     prctl(SET_PDEATHSIG, signal.SIGKILL)
     # The trainer decides when to stop, and may need its workers until it has saved.
-    for wish in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1):
-        signal.signal(wish, signal.SIG_IGN)
+    for kind in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1):
+        signal.signal(kind, signal.SIG_IGN)
     torch.set_num_threads(threads)
     with suppress(EOFError, ConnectionError):
         held = Held(_with_weights(pickle.loads(shared.skeletons), mapped(shared.weights)))

@@ -35,7 +35,7 @@ def gone(pids):
 
 
 def kill(pid):
-    """Kill a server, or the wall around one, and wait for all inside: they outlive the wall for a moment."""
+    """Kill a server, or what contains one, and wait for all inside: they outlive it for a moment."""
     everybody = {pid} | descendants(pid)
     os.kill(pid, signal.SIGKILL)
     eventually(lambda: gone(everybody))

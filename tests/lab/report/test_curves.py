@@ -66,7 +66,7 @@ def test_a_run_that_has_not_begun_has_no_curves(tmp_path):
     assert curve_sections([read_history(run_with(tmp_path / "new", []))]) == []
 
 
-def test_one_run_is_a_calm_line_over_a_raw_one_and_ends_at_its_last_step(tmp_path):
+def test_one_run_is_a_smoothed_line_over_a_raw_one_and_ends_at_its_last_step(tmp_path):
     raw, smoothed = [t for t in drawn([run(tmp_path / "one")])["entropy"].data if t["name"] == "entropy"]
     assert not raw["showlegend"]
     assert raw["x"][-1] == smoothed["x"][-1] == 30
@@ -204,12 +204,12 @@ def test_a_stretch_without_numbers_is_a_gap():
         ([1.0, math.inf, 3.0, math.nan, 5.0], [1.0, math.nan, 3.0, math.nan, 5.0]),
     ],
 )
-def test_calm_is_the_mean_of_the_neighbours_without_what_is_missing(ys, smooth):
+def test_smoothed_is_the_mean_of_the_neighbours_without_what_is_missing(ys, smooth):
     assert smoothed(ys, window=3) == pytest.approx(smooth, nan_ok=True)
 
 
 @given(ys=st.lists(st.floats(-100, 100), min_size=1, max_size=200))
-def test_calm_stays_within_the_curve(ys):
+def test_smoothed_stays_within_the_curve(ys):
     assert all(min(ys) - 1e-9 <= y <= max(ys) + 1e-9 for y in smoothed(ys))
 
 

@@ -19,7 +19,7 @@ from prorl.envs.verifiers.instructions import Instruction, UnknownInstructionErr
 Benchmark = Literal["ifeval", "ifbench"]
 
 PACKAGE = "opencompass"
-INSTALL = "`pip install -e '.[evaluations]'` and `pip install --no-deps opencompass==0.5.4`"
+INSTALL = "`pip install -e '.[evaluations]'` in a checkout and `pip install --no-deps opencompass==0.5.4`"
 FOLDERS = {"ifeval": "IFEval", "ifbench": "IFBench"}
 NLTK_DATA = ("tokenizers/punkt_tab", "corpora/stopwords", "taggers/averaged_perceptron_tagger_eng")
 TRIED = "A response of one sentence."
