@@ -152,6 +152,7 @@ def _run(
         else:
             start = partial(resume, checkpoint=checkpoint, after=after)
         with console.live(config.steps) as live, closing(Scalars(store.folder / "tb")) as scalars:
+            store.interrupt = interrupt  # of the event log, too: on a full disk both wait
             event_log = start(
                 store,
                 session.backend.learner,
@@ -161,7 +162,7 @@ def _run(
             )
             if session.note:
                 event_log.record(Warned(step=event_log.state.step, text=session.note))
-            store.interrupt, interrupt.heartbeat = interrupt, heart
+            interrupt.heartbeat = heart
             in_hand = InHand(session.tasks, session.renderer)
             if checkpoint is not None and (dropped := in_hand.restore(checkpoint.path)):
                 text = f"{dropped} groups that were in hand are dropped: they cannot be continued here"

@@ -268,6 +268,11 @@ def test_the_last_good_step_is_before_everything_remembered_where_nothing_was_ca
     assert only.good_step == 13
     (only,) = interventions(plan(non_finite={}), fold([START, *steps[:3]]), can_reset=True)
     assert only.good_step == 0
+    rolled = Intervened(
+        step=5, detector="non_finite", action="roll_back", reason="r", numbers={}, from_step=9
+    )
+    (only,) = interventions(plan(non_finite={}), fold([START, rolled, *steps]), can_reset=True)
+    assert only.good_step == 5  # where the last one led to
 
 
 def test_a_roll_back_carries_over_what_the_checkpoint_does_not_know():

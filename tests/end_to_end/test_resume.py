@@ -20,10 +20,11 @@ from prorl.config.recipe import RecipeError, load_recipe
 from prorl.config.schema import RunConfig
 from prorl.control.events import ReferenceReset, Resumed, StageEntered, Started, Stepped, Warned
 from prorl.control.state import fold
-from prorl.envs.files import StorageError
+from prorl.envs.files import NoRoomError, StorageError
 from prorl.envs.mixture import Mixture
 from prorl.lab.watch.console import Console
 from prorl.local.engine import LocalEngine
+from prorl.run import journal, process
 from prorl.run.layout import JOURNAL
 from prorl.session import branch_run, resume_run, start_run
 from support.commands import refused
@@ -69,6 +70,21 @@ def test_interrupting_and_resuming_changes_no_bit(config, uninterrupted, tmp_pat
     assert resume_run(run, quiet()).stopped == "done"
     assert_same(run, uninterrupted)
     assert [event.step for event in of_kind(run, Resumed)] == [stop]
+
+
+def test_a_disk_without_room_for_the_journal_is_waited_for(config, uninterrupted, tmp_path, monkeypatch):
+    append, missing = journal.append_bytes, [True, True]
+
+    def full(descriptor, data, path):
+        if b'"kind":"stepped","step":2,' in data and missing and missing.pop():
+            raise NoRoomError("no room")
+        append(descriptor, data, path)
+
+    monkeypatch.setattr(journal, "append_bytes", full)
+    monkeypatch.setattr(process, "RETRY", 0.01)
+    assert start_run(config, tmp_path / "run", quiet()).stopped == "done"
+    assert not missing
+    assert_same(tmp_path / "run", uninterrupted)
 
 
 @pytest.mark.parametrize(("first", "then"), [pytest.param(2, 1, marks=pytest.mark.slow), (1, 3)])

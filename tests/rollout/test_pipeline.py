@@ -159,6 +159,11 @@ def test_single_errors_are_no_outage(errors, of, out):
     assert len(failures(items(code=of), verdicts)) == out
 
 
+def test_one_problem_that_nobody_can_judge_is_no_outage():
+    ((problem, text),) = items(code=1)
+    assert failures([(problem, text)] * 16, dict.fromkeys(range(16), ERROR)) == []
+
+
 def test_an_error_is_judged_once_more_at_once_and_no_more_often():
     for failing, status in ((1, "ok"), (2, "error")):
         judge, asked = FlakyJudge(failing), items(code=1, math=8)

@@ -328,8 +328,11 @@ def test_rewind_sets_aside_all_that_came_later(store, reports):
         train(store, 4)
         for step in (3, 4):
             (store.checkpoint_folder(step) / "state.json").unlink()
+        for step in (1, 2, 3):  # of the steps from these on
+            store.write_samples(step, [])
         store.rewind(store.latest_checkpoint())
         assert content_of(store) == first
+        assert names(store.folder / "samples") == ["step_000001.jsonl"]
         assert journalled(store) == [1, 2]
         assert names(store.folder / "discarded" / "checkpoints") == ["step_000003", "step_000004"]
         assert names(store.folder / "discarded" / "references") == ["ref_002"]

@@ -104,6 +104,19 @@ def test_a_crash_loop_is_given_up_with_one_sentence_that_names_the_log(superviso
     assert str(folder / LOG) in said[-1]
 
 
+def test_what_a_run_did_before_a_roll_back_is_no_measure_of_its_progress(supervisor, folder):
+    (folder / CHECKPOINTS / "step_000000").mkdir(parents=True)
+    code = """
+        if life == 0:
+            heart(90)
+            time.sleep(0.5)
+            heart(20)
+        heart(20 + life)
+        if life < 5: die()
+    """
+    assert supervisor(code).run() == 0
+
+
 def test_a_crash_loop_before_the_first_checkpoint_names_nothing_that_is_not_there(supervisor, folder, said):
     assert supervisor("die()").run() == CRASH_LOOP
     assert "nothing was saved yet" in said[-1]
@@ -312,8 +325,8 @@ def test_waits_double_up_to_the_longest():
 
 def test_an_ending_says_what_is_known():
     beat = Beat(pid=1, count=1, phase="sync", deadline=1.0, step=9, at=0.0)
-    assert str(Ending(status=-9, beat=None, hung=False)) == "the trainer was killed by SIGKILL"
-    assert str(Ending(status=70, beat=beat, hung=False)) == (
+    assert str(Ending(status=-9, beat=None, reached=0, hung=False)) == "the trainer was killed by SIGKILL"
+    assert str(Ending(status=70, beat=beat, reached=9, hung=False)) == (
         "the trainer ended with status 70 at step 9 in phase 'sync'"
     )
-    assert "for want of memory, saved" in str(Ending(status=71, beat=beat, hung=False))
+    assert "for want of memory, saved" in str(Ending(status=71, beat=beat, reached=9, hung=False))

@@ -332,4 +332,7 @@ def _action(name: str, rule: DetectorConfig, state: RunState, plan: Plan) -> tup
 def _last_calm(name: str, rule: DetectorConfig, state: RunState) -> int:
     readings = state.signals.readings[name]
     calm = [step for step, reading in readings if not is_hot(name, reading, rule.rearm)]
-    return calm[-1] if calm else max(readings[0][0] - 1, 0)
+    if calm:
+        return calm[-1]
+    before, last = max(readings[0][0] - 1, 0), state.signals.watch(name).last
+    return before if last is None else min(before, last)  # where its last roll back led to, at most

@@ -62,6 +62,7 @@ def log_run(
     """Send what a tracker has not been sent yet; with `follow`, until the run ends. Returns how many steps it was.
 
     A roll back writes steps anew that were logged before: the first telling stays, as trackers take no step back.
+    So the newest step waits until it is validated or followed by another, or the run is done.
     Raises ProrlError: the tracker is not installed, or cannot be reached; what was sent is remembered; StorageError:
     there is no run.
     """
@@ -72,8 +73,9 @@ def log_run(
         while True:
             before, over = last, history.stopped is not None or history.health.startswith(OVER)
             for step, numbers in rows(history, after=last):
-                if step == history.step and _lacks_validation(history, step):
-                    break  # it may still come, and trackers take no step back
+                validated = history.stopped == "done" or step in history.validations.steps
+                if step == history.step and not validated:
+                    break  # its validation may still come, and trackers take no step back
                 if log is None:
                     log, end = TRACKERS[tracker](history, project, _module(tracker))
                 log(numbers, step=step)
@@ -97,11 +99,6 @@ def log_run(
                 _remember(folder, tracker, last)
             finally:
                 end()
-
-
-def _lacks_validation(history: RunHistory, step: int) -> bool:
-    due = step % history.config["validation"]["every"] == 0 and history.stopped != "done"
-    return due and step not in history.validations.steps
 
 
 def _remember(folder: Path, tracker: Tracker, last: int) -> None:

@@ -302,14 +302,18 @@ def rejudge_errors(
 
 
 def failures(items: Sequence[Item], verdicts: Mapping[int, Verdict]) -> list[int]:
-    """Tickets of the errors of tasks that are out."""
+    """Tickets of the errors of tasks that are out: nearly all verdicts fail, and of more than one problem."""
     by_task: dict[str, list[int]] = defaultdict(list)
     for ticket, (problem, _) in enumerate(items):
         by_task[problem.task].append(ticket)
     failed: list[int] = []
     for tickets in by_task.values():
         errors = [ticket for ticket in tickets if verdicts[ticket].status == "error"]
-        if len(tickets) >= OUTAGE_VERDICTS and len(errors) >= OUTAGE_SHARE * len(tickets):
+        problems = {
+            (problem.split, problem.level, problem.index) for problem, _ in map(items.__getitem__, errors)
+        }
+        enough = len(problems) > 1 and len(tickets) >= OUTAGE_VERDICTS
+        if enough and len(errors) >= OUTAGE_SHARE * len(tickets):
             failed += errors
     return failed
 

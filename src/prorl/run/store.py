@@ -197,8 +197,8 @@ class RunStore:
         """Return to `checkpoint`: call it on resume, before anything is written.
 
         The journal behind it moves to its discarded file, and is returned; damaged or later checkpoints and
-        references, and what evaluations measured of later steps, move to `discarded/`. So no file under its own name
-        is of training that the journal does not tell of.
+        references, and what evaluations measured of later steps, move to `discarded/`; samples of steps that are to
+        be made again are deleted. So no file under its own name is of training that the journal does not tell of.
         """
         self.finish_writing()
         if damage := self.journal.damage:
@@ -208,6 +208,9 @@ class RunStore:
             for path in sorted((self.folder / kind).glob("[!.]*")):
                 if not is_older(path, checkpoint.journal_size):
                     self._discard(path)
+        for path in sorted((self.folder / SAMPLES).glob("step_*.jsonl")):
+            if int(path.stem.removeprefix("step_")) >= checkpoint.step:
+                path.unlink()
         for evaluation in sorted((self.folder / EVALS).glob("[!.]*")):
             found = ((_MEASURED.fullmatch(path.name), path) for path in sorted(evaluation.glob("step_*")))
             later = [path for match, path in found if match and int(match[1]) > checkpoint.step]

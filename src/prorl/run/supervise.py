@@ -86,6 +86,7 @@ class Ending:
 
     status: int  # as `subprocess` says it: negative for a signal
     beat: Beat | None  # its last sign of life
+    reached: int  # the most steps that it has told of: more than the last where it was rolled back
     hung: bool
 
     def __str__(self) -> str:
@@ -133,6 +134,10 @@ class Supervisor:
                     self._log(f"stopped at once, unsaved{self._keep_stacks()}; {self._way_on()}")
                     return _STATUS[self._asked]
                 step = ending.beat.step if ending.beat else 0
+                if (
+                    step < ending.reached
+                ):  # it was rolled back: what it had done before is no measure any more
+                    self._best = -1
                 self._crashes = 1 if step > self._best else self._crashes + 1
                 self._best = max(self._best, step)
                 if self._crashes >= self._patience.crashes:
@@ -169,18 +174,20 @@ class Supervisor:
         It hangs when one beat has been the last for longer than its deadline, in time that we saw pass: neither a
         jump of the clock nor a machine that slept condemns a trainer.
         """
-        beat, quiet, hung, seen = None, 0.0, False, time.monotonic()
+        beat, reached, quiet, hung, seen = None, 0, 0.0, False, time.monotonic()
         while trainer.poll() is None:
             self._hear(self._patience.tick, trainer)
             now = time.monotonic()
             # More than a tick or two: it was this process that did not run, stopped or on a sleeping machine.
             passed, seen = min(now - seen, 2 * self._patience.tick), now
             last, beat = beat, self._beat(trainer.pid) or beat
+            reached = max(reached, beat.step if beat else 0)
             quiet = quiet + passed if beat == last else 0.0
             if beat is not None and quiet > beat.deadline:
                 hung = True
                 self._end(trainer, beat)
-        return Ending(status=trainer.returncode, beat=self._beat(trainer.pid) or beat, hung=hung)
+        beat = self._beat(trainer.pid) or beat
+        return Ending(status=trainer.returncode, beat=beat, reached=reached, hung=hung)
 
     def _hear(self, seconds: float, trainer: subprocess.Popen[bytes] | None = None) -> None:
         """Wait for a signal; one that asks to stop is passed on, unless the trainer has heard it itself.

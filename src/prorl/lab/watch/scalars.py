@@ -1,5 +1,6 @@
 """TensorBoard scalars of a run, by step."""
 
+from contextlib import suppress
 from pathlib import Path
 
 from torch.utils.tensorboard import SummaryWriter
@@ -18,9 +19,9 @@ class Scalars:
 
     def __call__(self, event: Event, state: RunState) -> None:
         """Write the numbers of an event; where they cannot be written they are missed."""
-        # Opened late: a resume that is refused must not leave an empty file behind.
-        self._writer = self._writer or SummaryWriter(log_dir=str(self._folder))
         try:
+            # Opened late: a resume that is refused must not leave an empty file behind.
+            self._writer = self._writer or SummaryWriter(log_dir=str(self._folder))
             if isinstance(event, ReferenceReset):
                 self._writer.add_scalar("policy/reference_reset", 1.0, state.step)
             elif isinstance(event, (Stepped, Validated)):
@@ -32,5 +33,6 @@ class Scalars:
 
     def close(self) -> None:
         """Flush what is buffered."""
-        if self._writer is not None:
-            self._writer.close()
+        with suppress(OSError):
+            if self._writer is not None:
+                self._writer.close()
