@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -456,6 +457,17 @@ def test_a_script_says_yes_before_a_hparam_moves_far(told, yes, asked):
     done = CliRunner().invoke(app, ["tell", str(told), "optimizer.lr=5", *yes])
     assert (done.exit_code, asked in done.output) == (bool(asked), True)
     assert ((told / INBOX).read_bytes() == before) == bool(asked)
+
+
+def test_a_roll_back_that_goes_much_further_than_it_says_is_asked_about(told):
+    save = {"save": SaveConfig(every=1)}
+    write_atomic(told / "config.json", encode_json(to_json(CONFIG.model_copy(update=save))))
+    assert tell(told, ["roll-back"]).name == "roll-back"
+    for path in (told / "checkpoints").iterdir():
+        if path.name != "step_000000":
+            shutil.rmtree(path)
+    with pytest.raises(UnconfirmedError, match="up to step 4 is that of step 0: add --yes"):
+        tell(told, ["roll-back"])
 
 
 @pytest.mark.parametrize("answer", [True, False])

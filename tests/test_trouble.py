@@ -18,7 +18,7 @@ from prorl.control.events import CommandGiven, Intervened, ReferenceReset, Resum
 from prorl.control.state import fold, from_json
 from prorl.envs.files import StorageError
 from prorl.envs.types import Verdict
-from prorl.run.history import describe
+from prorl.run.history import RunHistory, describe
 from prorl.run.resume import branch, resume, roll_back
 from prorl.run.store import RunStore
 from support.defaults import planned, some_detectors, some_resets, some_validations
@@ -199,7 +199,8 @@ def new_branch(tmp_path):
     """The directory of a branch that nobody has gone on with yet."""
     run_in(tmp_path / "parent", PLAN, until=lambda state: state.step == 8)
     parent = RunStore.open(tmp_path / "parent")
-    branch(parent, tmp_path / "branch", parent.checkpoint(8), {}, config_hash="d")
+    begun = Resumed(step=8, config_hash="d", branched_from="parent@8", stages=0, same_validation=False)
+    branch(parent, tmp_path / "branch", parent.checkpoint(8), {}, begun)
     return tmp_path / "branch"
 
 
@@ -468,6 +469,19 @@ def test_an_operator_rolls_back_once_and_what_was_ordered_after_it_holds(tmp_pat
     ]
     assert state.stopped == "done"
     assert {step.kl_coef for step in of(folder, Stepped)} == {1e-3}
+
+
+def test_a_pause_that_a_stop_ended_is_not_obeyed_again_after_a_roll_back(tmp_path):
+    folder, save = tmp_path / "run", SaveConfig(every=5, keep_last=9)
+
+    def stop(reason, seconds) -> None:
+        send(folder / INBOX, parse_command(["stop"]))
+
+    first = {"commands": {7: "pause"}, "wait": stop}
+    assert run_in(folder, STRICT, save=save, **first).stopped == TOLD_TO_STOP
+    second = {"commands": {12: "roll-back=5"}, "wait": lambda *_: pytest.fail("paused again")}
+    assert run_in(folder, STRICT, save=save, **second).stopped == "done"
+    assert RunHistory(folder).paused is None
 
 
 def test_a_command_that_follows_a_roll_back_after_the_same_step_is_obeyed_after_it(tmp_path):

@@ -211,8 +211,8 @@ def build_tasks(config: RunConfig) -> Mixture:
         raise RecipeError(str(error)) from None
     for split, (key, per_domain) in sizes.items():
         try:
-            if per_domain:
-                tasks.validation_problems(split, per_domain)
+            if per_domain and not tasks.validation_problems(split, per_domain) and split == "validation":
+                raise RecipeError("no task has problems for validations: set validation.every=0")
         except ValueError as error:
             raise RecipeError(f"{error}: lower {key}, or add problems") from None
     return tasks

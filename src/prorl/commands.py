@@ -42,7 +42,8 @@ WORDS = ("pause", "resume", "stop", "save", "validation", "reset-reference", "ro
 ALL = f"{', '.join(WORDS)}, note TEXT, or KEY=VALUE with one of {', '.join(HPARAMS)}"
 PLANNED = "plan"  # as a value: the operator gives the hyperparameter back to the recipe
 FAR = 10.0  # times up or down, from which on a hyperparameter moves only when that is confirmed
-UNDONE = ("set", "reset-reference", "roll-back", "stop")  # a roll back undoes these; others are obeyed again
+# A roll back undoes these; others are obeyed again.
+UNDONE = ("set", "reset-reference", "roll-back", "stop", "pause", "resume")
 
 
 class CommandError(ProrlError):
@@ -50,7 +51,7 @@ class CommandError(ProrlError):
 
 
 class UnconfirmedError(CommandError):
-    """A command that moves a hyperparameter far, and that nobody has confirmed."""
+    """A command that goes far, and that nobody has confirmed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,11 +91,12 @@ def tell(
 ) -> Command:
     """Give a command to the run in `folder`, judged as the trainer would judge it now.
 
-    `confirm` is asked about a command that moves a hyperparameter far, with what it moves from where to where.
+    `confirm` is asked, in words, about a command that moves a hyperparameter far, or rolls back further than it says.
     Raises UnconfirmedError where it says no, CommandError for nonsense and what the run could not obey, StorageError
     where there is no run, or no room.
     """
-    config = check(RunStore.open(folder).config, str(folder))
+    store = RunStore.open(folder)
+    config = check(store.config, str(folder))
     command = parse_command(words)
     state = fold(read_events(folder))
     if state.stopped == "done":
@@ -105,8 +107,14 @@ def tell(
     if judged.refused is not None:
         raise CommandError(judged.refused)
     far = far_moves(make_plan(config), state, evolve(state, judged))
+    why = f"{far}, more than {FAR:g} times"
+    if command.name == "roll-back":
+        to = command.settings.get("step", state.step - 1)
+        landing = max((step for step in store.checkpoints() if step <= to), default=0)
+        if to - landing > 2 * config.save.every:
+            far = why = f"the newest checkpoint up to step {to} is that of step {landing}"
     if far and not confirm(far):
-        raise UnconfirmedError(f"{far}, more than {FAR:g} times: add --yes to give this command")
+        raise UnconfirmedError(f"{why}: add --yes to give this command")
     send(folder / INBOX, command)
     return command
 
@@ -258,6 +266,13 @@ def _overrides(
     if context is not None and (limit := found.get("response_limit", 0)) >= context:
         raise CommandError(no_room(limit, context))
     return found
+
+
+def require_overrides(config: RunConfig, state: RunState) -> None:
+    """RecipeError where what the operator has set contradicts the recipe under which a run is to go on."""
+    keys = {name: key for key, name in HPARAMS.items()}
+    held = StageConfig(at=0, set={keys[name]: value for name, value in state.overrides.items()})
+    staged(config, (*config.stages[: state.stage + 1], held), "with what `prorl tell` has set")
 
 
 def _setting(word: str) -> tuple[str, Any]:

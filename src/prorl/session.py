@@ -11,6 +11,7 @@ from pathlib import Path
 from prorl import build
 from prorl.build import Session
 from prorl.cluster.estimate import choose_backend, require_memory
+from prorl.commands import require_overrides
 from prorl.config.recipe import (
     RecipeError,
     changed,
@@ -21,11 +22,11 @@ from prorl.config.recipe import (
     to_json,
 )
 from prorl.config.schema import RunConfig
-from prorl.control.events import Warned
+from prorl.control.events import Resumed, Warned
 from prorl.control.plan import make_plan
-from prorl.control.state import RunState
+from prorl.control.state import RunState, from_json
 from prorl.envs.files import encode_json, explain_no_room, write_atomic
-from prorl.lab.loggers import logging
+from prorl.lab.loggers import logging, require_tracker
 from prorl.lab.measurement import checked_tasks, compare_with_base, forget_other_questions, measure_base
 from prorl.lab.watch.console import Console
 from prorl.lab.watch.scalars import Scalars
@@ -51,6 +52,7 @@ def start_run(
         console.say(f"{why}; prorl doctor tells what would be faster")
     config = build.settled(config)
     require_memory(config)
+    require_tracker(config.log)
     with console.counting("preparing data") as counted:
         build.prepare_own_data(config, counted)
     tasks = checked_tasks(config, console)
@@ -82,7 +84,10 @@ def resume_run(
     with RunStore.open(folder, report=console.say) as store:
         before = check(store.config, str(folder))
         config = _with_runtime_settings(folder, before, overrides)
+        require_tracker(config.log)
         checkpoint = store.latest_checkpoint()
+        if config != before:
+            require_overrides(config, from_json(checkpoint.state))
         session = _session_at(store, checkpoint, config, console)
         if config != before:
             write_atomic(folder / CONFIG, encode_json(to_json(config), indent=2))
@@ -104,16 +109,31 @@ def branch_run(
     The parent may be training meanwhile. What fails before the directory is made leaves none behind.
     """
     parent = RunStore.open(folder, report=console.say)
-    config = changed(check(parent.config, str(folder)), {"name": target.name}, overrides)
+    before = check(parent.config, str(folder))
+    config = changed(before, {"name": target.name}, overrides)
+    require_tracker(config.log)
     require_new(target, to_json(config))
     checkpoint = parent.latest_checkpoint() if step is None else parent.checkpoint(step)
     session = _session_at(parent, checkpoint, config, console)
     with closing(session.backend):
-        now = build.environment(config, session.tasks, parent.folder / TOKENIZER)
-        branch(parent, target, checkpoint, to_json(config), config_hash=config_hash(config), environment=now)
+        begun = Resumed(
+            step=checkpoint.step,
+            config_hash=config_hash(config),
+            branched_from=f"{folder.name}@{checkpoint.step}",
+            environment=build.environment(config, session.tasks, parent.folder / TOKENIZER),
+            stages=sum(stage.at <= checkpoint.step for stage in config.stages),
+            same_validation=_validated(before) == _validated(config),
+        )
+        branch(parent, target, checkpoint, to_json(config), begun)
         forget_other_questions(target, session)
         with RunStore.open(target, report=console.say) as store:
             return _run(session, store, store.latest_checkpoint(), console, interrupt)
+
+
+def _validated(config: RunConfig) -> tuple[object, ...]:
+    """All that the score of a policy depends on."""
+    asked = (config.seed, config.tasks, config.instruction, config.system_prompt, config.format)
+    return *asked, config.validation, config.sampling.response_limit
 
 
 def _session_at(store: RunStore, checkpoint: Checkpoint, config: RunConfig, console: Console) -> Session:

@@ -164,6 +164,24 @@ def test_a_resumed_run_keeps_what_the_operator_holds_and_a_branch_does_not():
     assert (branch.overrides, branch.paused, branch.inbox) == ({}, None, 0)
 
 
+def test_a_branch_has_stages_and_a_rate_of_its_own_and_a_best_score_if_it_is_asked_the_same():
+    before = [
+        START,
+        StageEntered(step=1, index=0),
+        StageEntered(step=2, index=1),
+        evaluated(2, 0.5),
+        evaluated(3, 0.4),
+    ]
+    parent = replace(fold(before), lr_scale=0.5, lr_until=90)
+    resumed = Resumed(step=3, config_hash="d", branched_from="run@3", stages=1)
+    branch = evolve(parent, resumed)
+    assert (branch.stage, branch.lr_scale, branch.lr_until, branch.validations_since_best) == (0, 1.0, 0, 0)
+    assert (branch.best_score, branch.best_step) == (0.5, 2)
+    assert evolve(parent, replace(resumed, stages=5)).stage == 1
+    other = evolve(parent, replace(resumed, same_validation=False))
+    assert (other.best_score, other.best_step) == (None, None)
+
+
 def test_a_command_is_carried_out_before_the_next_step_or_not_at_all():
     asked = [command(name) for name in ("save", "validation", "reset-reference", "stop", "save")]
     assert fold(asked).asked == ("validation", "reset-reference", "stop", "save")

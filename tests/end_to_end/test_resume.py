@@ -16,7 +16,8 @@ import pytest
 import torch
 from rich.console import Console as RichConsole
 
-from prorl.config.recipe import RecipeError, load_recipe
+from prorl.commands import require_overrides
+from prorl.config.recipe import RecipeError, changed, check, load_recipe
 from prorl.config.schema import RunConfig
 from prorl.control.events import ReferenceReset, Resumed, StageEntered, Started, Stepped, Warned
 from prorl.control.state import fold
@@ -26,6 +27,7 @@ from prorl.lab.watch.console import Console
 from prorl.local.engine import LocalEngine
 from prorl.run import journal, process
 from prorl.run.layout import JOURNAL
+from prorl.run.store import RunStore
 from prorl.session import branch_run, resume_run, start_run
 from support.commands import refused
 from support.runs import CtrlC, contents, events, folders, of_kind, quiet, timeless
@@ -299,6 +301,14 @@ def test_a_branch_is_a_run_of_its_own_that_remembers_its_parent(uninterrupted, t
     assert optimizer["param_groups"][0]["weight_decay"] == 0.5
     assert contents(uninterrupted) == before
     assert json.loads((branch / "config.json").read_bytes())["name"] == "hotter"
+
+
+def test_what_the_operator_has_set_must_fit_where_a_run_goes_on(uninterrupted, tmp_path):
+    run = Path(shutil.copytree(uninterrupted, tmp_path / "run"))
+    config, held = RunStore.open(run).config, replace(fold(events(run)), overrides={"top_p": 0.9})
+    require_overrides(check(config, "run"), held)
+    with pytest.raises(RecipeError, match="top_p"):
+        require_overrides(changed(check(config, "run"), {}, ["backend=ray"]), held)
 
 
 def test_a_branch_may_begin_at_any_checkpoint(uninterrupted, tmp_path):

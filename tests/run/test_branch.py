@@ -4,10 +4,13 @@ import shutil
 
 import pytest
 
+from prorl.control.events import Resumed
 from prorl.envs.files import StorageError
 from prorl.run.journal import read_journal
 from prorl.run.resume import branch, changes, hash_files
 from prorl.run.store import RunStore
+
+BEGUN = Resumed(step=2, config_hash="d", branched_from="run@2")
 
 
 def save(text):
@@ -49,7 +52,7 @@ def names(folder):
 
 
 def test_a_branch_holds_what_led_to_its_checkpoint(parent, tmp_path):
-    branch(parent, tmp_path / "branch", parent.checkpoint(2), {"name": "branch"}, config_hash="d")
+    branch(parent, tmp_path / "branch", parent.checkpoint(2), {"name": "branch"}, BEGUN)
     made = tmp_path / "branch"
     assert names(made / "checkpoints") == ["step_000000", "step_000001", "step_000002"]
     assert names(made / "references") == ["ref_0"]
@@ -61,13 +64,13 @@ def test_a_branch_holds_what_led_to_its_checkpoint(parent, tmp_path):
         assert store.config == {"name": "branch"}
         *copied, told = read_journal(made / "journal.jsonl")
         assert [one["step"] for one in copied if "step" in one] == [0, 1, 2]
-        assert (told["kind"], told["branched_from"], told["config_hash"]) == ("resumed", "parent@2", "d")
+        assert (told["kind"], told["branched_from"], told["config_hash"]) == ("resumed", "run@2", "d")
         assert store.latest_checkpoint().step == 2
 
 
 def test_a_best_checkpoint_that_is_gone_is_not_missed(parent, tmp_path):
     shutil.rmtree(parent.checkpoint_folder(1))
-    branch(parent, tmp_path / "branch", parent.checkpoint(4), {}, config_hash="d")
+    branch(parent, tmp_path / "branch", parent.checkpoint(4), {}, BEGUN)
     assert names(tmp_path / "branch" / "checkpoints") == ["step_000000", "step_000004"]
 
 
@@ -75,7 +78,7 @@ def test_what_vanishes_while_a_branch_is_made_is_said_and_leaves_nothing(parent,
     checkpoint = parent.checkpoint(2)
     (parent.folder / "journal.jsonl").rename(parent.folder / "elsewhere")
     with pytest.raises(StorageError, match="try again"):
-        branch(parent, tmp_path / "branch", checkpoint, {}, config_hash="d")
+        branch(parent, tmp_path / "branch", checkpoint, {}, BEGUN)
     assert names(tmp_path) == ["parent"]
 
 

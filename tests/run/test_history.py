@@ -8,15 +8,17 @@ import os
 import shutil
 import socket
 import threading
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from prorl.config.schema import DeadlinesConfig
-from prorl.control.events import Resumed, Started, Stopped, Validated, to_record
+from prorl.control.events import Intervened, Resumed, Started, Stopped, Validated, to_record
 from prorl.control.state import fold
 from prorl.envs.files import StorageError
+from prorl.run import layout
 from prorl.run.history import (
     RECENT,
     UNFINISHED,
@@ -26,7 +28,7 @@ from prorl.run.history import (
     read_history,
 )
 from prorl.run.journal import verify_lines
-from prorl.run.layout import CONFIG, JOURNAL, holder, runs_below
+from prorl.run.layout import CONFIG, JOURNAL, LOCK, holder, runs_below
 from prorl.run.process import Heartbeat
 from prorl.run.store import RunStore
 from prorl.run.supervise import WAITING
@@ -397,10 +399,24 @@ def test_the_condition_of_what_is_stored(tmp_path, harm, said):
     assert run.condition(run.references[0]) == said
 
 
-def test_a_run_that_was_told_to_pause_is_paused_and_not_waiting(tmp_path, monkeypatch):
-    told = [stepped(1), events.command("pause")]
-    monkeypatch.setattr("prorl.run.history.health", lambda *_, **__: "waiting: process 1, waiting")
-    paused = read_history(run_with(tmp_path / "paused", [EVENTS[0], *told]))
-    assert paused.health == "paused: told to pause"
-    resumed = [*told, events.command("resume")]
-    assert read_history(run_with(tmp_path / "on", [EVENTS[0], *resumed])).health.startswith("waiting")
+BACK = Intervened(step=0, detector="command", action="roll_back", reason="r", numbers={}, from_step=1)
+
+
+@pytest.mark.parametrize(
+    ("then", "health"),
+    [
+        ((), "paused: told to pause"),
+        ((events.command("resume"),), "waiting"),
+        ((Stopped(step=1, reason="told to stop"), Resumed(step=1, config_hash="c")), "waiting"),
+        ((Resumed(step=1, config_hash="c", branched_from="nano@1"),), "waiting"),
+        ((replace(BACK, paused="told to pause"),), "paused: told to pause"),
+        ((BACK,), "waiting"),
+    ],
+)
+def test_a_run_that_was_told_to_pause_is_paused_and_not_waiting(tmp_path, then, health):
+    run = run_with(tmp_path / "run", [EVENTS[0], stepped(1), events.command("pause"), *then])
+    with layout.hold_lock(run / LOCK):
+        heart = Heartbeat(run / "heartbeat.json", DeadlinesConfig())
+        heart(WAITING)
+        heart.close()
+        assert read_history(run).health.startswith(health)

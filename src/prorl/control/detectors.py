@@ -242,6 +242,7 @@ def intervened(decision: Intervene, state: RunState, *, landed: RunState | None 
         lr_until=state.step + rule.steps if rule and lowers else state.lr_until,
         from_step=state.step if landed else None,
         obeyed=state.inbox if landed else state.obeyed,
+        paused=state.paused if landed else None,
     )
 
 

@@ -70,6 +70,8 @@ class Resumed:
     config_hash: str
     branched_from: str | None = None  # "run@step" whose copy this run is
     environment: Mapping[str, str] = field(default_factory=dict)  # as in `Started`, of this process
+    stages: int | None = None  # of a branch: how many of its own stages begin at this step or before
+    same_validation: bool = True  # of a branch: whether its validations ask what its parent's asked
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,6 +160,7 @@ class Intervened:
     lr_until: int = 0  # ... up to this step
     from_step: int | None = None  # where the run stood before a roll back
     obeyed: int = 0  # bytes of the inbox that had been obeyed when the run was rolled back
+    paused: str | None = None  # why the run was paused when it was rolled back, as it is again
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -181,7 +181,7 @@ def _after_intervention(state: RunState, event: events.Intervened) -> RunState:
         return replace(after, asked=(*_without(state.asked, "validation"), "validation"))
     if event.action == "roll_back":  # the checkpoint may be one that a stop left behind
         # Saved at once: a crash must not forget which commands the roll back has undone.
-        return replace(after, stopped=None, obeyed=event.obeyed, asked=("save",))
+        return replace(after, stopped=None, obeyed=event.obeyed, asked=("save",), paused=event.paused)
     return after
 
 
@@ -208,8 +208,12 @@ def _after_resume(state: RunState, event: events.Resumed) -> RunState:
     after = replace(state, config_hash=event.config_hash, stopped=None)
     if event.branched_from is None:
         return after
-    # The branch has an inbox of its own, and holds what its recipe says, under which the validation may be another.
-    return replace(after, signals=Signals(), overrides={}, paused=None, asked=(), inbox=0, obeyed=0)
+    # The branch has an inbox and stages of its own, and holds what its recipe says.
+    after = replace(after, signals=Signals(), overrides={}, paused=None, asked=(), inbox=0, obeyed=0)
+    after = replace(after, lr_scale=1.0, lr_until=0, validations_since_best=0, validations_since_gain=0)
+    if event.stages is not None:
+        after = replace(after, stage=min(state.stage, event.stages - 1))
+    return after if event.same_validation else replace(after, best_score=None, best_step=None)
 
 
 def _without(asked: tuple[str, ...], command: str) -> tuple[str, ...]:

@@ -114,7 +114,6 @@ def logging(folder: Path, tracker: Tracker | None) -> Iterator[None]:
     if tracker is None:
         yield
         return
-    _module(tracker)
     command = [sys.executable, "-m", "prorl", "log", str(folder), "--to", tracker]
     with (folder / SAID).open("ab") as said:
         process = subprocess.Popen(command, stdout=said, stderr=said, start_new_session=True)
@@ -148,6 +147,12 @@ def _logged(folder: Path) -> dict[str, int]:
         return dict(json.loads((folder / LOGGED).read_bytes()))
     except (OSError, ValueError, TypeError):
         return {}
+
+
+def require_tracker(tracker: Tracker | None) -> None:
+    """Raises ProrlError: it is not installed."""
+    if tracker is not None:
+        _module(tracker)
 
 
 def _module(tracker: Tracker) -> Any:

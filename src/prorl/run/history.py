@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from prorl.control.decide import TOLD_TO_STOP
 from prorl.control.events import (
     CommandGiven,
     Event,
@@ -173,9 +174,8 @@ class RunHistory:
             self.config = {}
             notes.append(f"{CONFIG} cannot be read: {error}")
         self.notes = (*notes, *self._lines.notes, *([UNFINISHED] if self._unfinished else ()))
-        self.health = health(self.folder, begun=self._end > 0, stopped=self.stopped, now=time.time())
-        if self.paused and self.health.startswith(WAITING):
-            self.health = f"paused: {self.paused}"
+        begun, now = self._end > 0, time.time()
+        self.health = health(self.folder, begun=begun, stopped=self.stopped, paused=self.paused, now=now)
         return grown or (self.config, self.health, self.notes) != before
 
     def of(self, kind: type[E]) -> list[E]:
@@ -188,8 +188,14 @@ class RunHistory:
         for event in reversed(self.events):
             if isinstance(event, Intervened) and event.action == "pause":
                 return f"{event.detector}: {event.reason}"
+            if isinstance(event, Intervened) and event.action == "roll_back":
+                return event.paused
             if isinstance(event, CommandGiven) and not event.refused and event.name in ("pause", "resume"):
                 return "told to pause" if event.name == "pause" else None
+            if isinstance(event, Stopped) and event.reason == TOLD_TO_STOP:
+                return None
+            if isinstance(event, Resumed) and event.branched_from:
+                return None
         return None
 
     @property
@@ -346,10 +352,10 @@ def _numbers(record: Any) -> dict[str, float]:
     return found
 
 
-def health(folder: Path, *, begun: bool, stopped: str | None, now: float) -> str:
+def health(folder: Path, *, begun: bool, stopped: str | None, now: float, paused: str | None = None) -> str:
     """How a run is doing: running, degraded, waiting, hung?, stopped, done, crashed, elsewhere or not begun, and why.
 
-    `begun`: its journal has events; `stopped`: why, if the last event says so.
+    `begun`: its journal has events; `stopped`, `paused`: why, if the journal says so.
     """
     pid = layout.holder(folder)
     if pid is not None:
@@ -360,7 +366,9 @@ def health(folder: Path, *, begun: bool, stopped: str | None, now: float) -> str
             return f"hung? {where} has been silent for {now - beat.at:.0f} s in phase {beat.phase}"
         if beat.trouble:
             return f"degraded: {beat.trouble}; {where}, {beat.phase}"
-        return f"{'waiting' if beat.phase == WAITING else 'running'}: {where}, {beat.phase}"
+        if beat.phase == WAITING:
+            return f"paused: {paused}" if paused else f"waiting: {where}, {beat.phase}"
+        return f"running: {where}, {beat.phase}"
     if stopped is not None:
         return stopped if stopped == "done" else f"stopped: {stopped}"
     _, host = layout.last_holder(folder)

@@ -8,6 +8,7 @@ import hashlib
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -70,20 +71,21 @@ def resume(
     starts = [one.environment for one in past if isinstance(one, (Started, Resumed)) and one.environment]
     before, now = starts[-1] if starts else {}, environment or {}
     behind = islice(read_journal(store.journal.path, store.journal.size), len(past), None)
-    made = [record for record in behind if record.get("branched_from")]  # at a checkpoint of its parent
-    held = made[-1]["config_hash"] if made else _state_of(checkpoint).config_hash
-    if held != config_hash:
+    # A branch at a checkpoint of its parent says so behind it.
+    made = [from_record(record) for record in behind if record.get("branched_from")]
+    begun = made[-1] if made else Resumed(step=0, config_hash=_state_of(checkpoint).config_hash)
+    assert isinstance(begun, Resumed)
+    if begun.config_hash != config_hash:
         raise StorageError(
             f"{store.folder / CONFIG} is not the recipe the run was started under: undo the edit, or "
             f"change the recipe on a branch with `prorl train --branch {store.folder.name}`"
         )
-    changes(made[-1]["environment"] if made else {}, now, refuse=True)
+    changes(begun.environment, now, refuse=True)
     rounding = changes(before, now, refuse=not made)
     damage = store.journal.damage
     state, told_again = _return_to(store, checkpoint)
     log = EventLog(store.journal, state, watchers, interrupt=store.interrupt)
-    origin = made[-1]["branched_from"] if made else None
-    log.record(Resumed(step=state.step, config_hash=config_hash, branched_from=origin, environment=now))
+    log.record(replace(begun, step=state.step, environment=now))
     _restore(store, learner, checkpoint, state)
     ended = f"taken up again, as {after}" if after else ""
     torn = f"{damage}: what lay behind step {state.step} is set aside" if damage else ""
@@ -107,15 +109,9 @@ def roll_back(store: RunStore, learner: Learner, log: EventLog, *, up_to: int) -
 
 
 def branch(
-    parent: RunStore,
-    folder: Path,
-    checkpoint: Checkpoint,
-    config: Mapping[str, Any],
-    *,
-    config_hash: str,
-    environment: Mapping[str, str] | None = None,
+    parent: RunStore, folder: Path, checkpoint: Checkpoint, config: Mapping[str, Any], begun: Resumed
 ) -> None:
-    """Make the directory of a branch: what led to `checkpoint`, that it is a branch, and nothing that came later.
+    """Make the directory of a branch: what led to `checkpoint`, how it was begun, and nothing that came later.
 
     The best validation's checkpoint and the base go with it, if the parent still has them. The parent may train
     meanwhile: what is copied is never changed, at most deleted. Then, or if journal or reference are damaged or there
@@ -144,14 +140,8 @@ def branch(
                     shutil.copyfile(path, target)
             with (parent.folder / JOURNAL).open("rb") as journal:
                 (aside / JOURNAL).write_bytes(journal.read(checkpoint.journal_size))
-            made = Resumed(
-                step=checkpoint.step,
-                config_hash=config_hash,
-                branched_from=f"{parent.folder.name}@{checkpoint.step}",
-                environment=environment or {},
-            )
             with closing(Journal(aside / JOURNAL)) as copied:
-                copied.append(to_record(made))
+                copied.append(to_record(begun))
             files.write_atomic(aside / CONFIG, files.encode_json(config, indent=2))
             files.fsync_tree(aside)
             aside.rename(folder)

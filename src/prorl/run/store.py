@@ -241,6 +241,7 @@ class RunStore:
         """
         _ = self.journal
         path = self.folder / SAMPLES / f"step_{step:06d}.jsonl"
+        path.parent.mkdir(exist_ok=True)  # somebody may have made room by deleting it
         try:
             write_atomic(path, b"".join(encode_json(record) for record in records))
         except NoRoomError as error:

@@ -7,13 +7,17 @@ import time
 import pytest
 
 from prorl.config.recipe import to_json
+from prorl.config.schema import DeadlinesConfig
 from prorl.control.events import Started, Stopped, to_record
 from prorl.lab.dashboard import pages
 from prorl.lab.dashboard.pages import RunPage, RunsPage, find_runs
 from prorl.lab.evals.evaluation_store import write_evaluation
+from prorl.run.layout import LOCK, hold_lock
+from prorl.run.process import Heartbeat
 from prorl.run.store import RunStore
+from prorl.run.supervise import WAITING
 from support.evaluations import evaluation, result
-from support.events import reset, stepped
+from support.events import intervened, reset, stepped
 from support.recipes import recipe
 
 
@@ -143,6 +147,17 @@ def test_the_list_follows_all_runs(run):
         assert "running" in seen
         assert 'href="/run/group/other"' in seen
     assert "crashed" in html(page.look())["runs"]  # without a word
+
+
+def test_a_paused_run_is_paused_at_every_look(run):
+    append(run, intervened(action="pause", reason="x"))
+    with hold_lock(run / LOCK):
+        heart = Heartbeat(run / "heartbeat.json", DeadlinesConfig())
+        heart(WAITING)
+        heart.close()
+        page = RunsPage(run.parent)
+        for _ in range(2):
+            assert "waiting" not in page.look()[0].html
 
 
 def test_of_runs_that_rest_no_columns_are_kept(run, monkeypatch):

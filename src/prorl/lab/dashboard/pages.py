@@ -56,6 +56,7 @@ class Glance:
 
     health: str
     stopped: str | None  # why, if it says so itself
+    paused: str | None
     step: int
     steps: int
     rate: float | None  # steps per hour, lately
@@ -209,7 +210,10 @@ class RunsPage:
     def _glance(self, name: str, folder: Path, seen: Stamp, now: float) -> Glance:
         before, row = self._rows.get(name, (None, None))
         if row is not None and before == seen:
-            return replace(row, health=health(folder, begun=seen.bytes > 0, stopped=row.stopped, now=now))
+            return replace(
+                row,
+                health=health(folder, begun=seen.bytes > 0, stopped=row.stopped, paused=row.paused, now=now),
+            )
         run = self._readers.setdefault(name, RunHistory(folder, brief=True))
         try:
             run.refresh()
@@ -256,6 +260,7 @@ def glance(run: RunHistory) -> Glance:
     return Glance(
         health=run.health,
         stopped=run.stopped,
+        paused=run.paused,
         step=run.step,
         steps=run.planned,
         rate=run.steps_per_hour,
