@@ -18,6 +18,7 @@ from prorl.control.events import CommandGiven, Intervened, ReferenceReset, Resum
 from prorl.control.state import fold, from_json
 from prorl.envs.files import StorageError
 from prorl.envs.types import Verdict
+from prorl.local.engine import require_room
 from prorl.run.history import RunHistory, describe
 from prorl.run.resume import branch, resume, roll_back
 from prorl.run.store import RunStore
@@ -235,6 +236,23 @@ def test_a_branch_that_dies_before_its_first_checkpoint_goes_on_as_one(new_branc
 
 
 # -- verifiers
+
+
+def test_a_limit_that_leaves_no_room_for_prompts_stops_a_run_that_can_go_on_once_it_is_taken_back(tmp_path):
+    def like_a_real_one(backend) -> None:
+        submit = backend.engine.submit
+
+        def checked(request):
+            require_room(len(request.context), request.sampling.limit, 10_000)
+            submit(request)
+
+        backend.engine.submit = checked
+
+    folder, plan = tmp_path / "run", watched(verifier_errors={})
+    state = run_in(folder, plan, sabotage=like_a_real_one, commands={5: "sampling.response_limit=9999"})
+    assert (state.step, state.stopped[:24]) == (6, "verifiers failed on 100%")
+    send(folder / INBOX, parse_command(["sampling.response_limit=plan"]))
+    assert run_in(folder, plan, sabotage=like_a_real_one).stopped == "done"
 
 
 class LyingJudge(FakeJudge):

@@ -47,7 +47,7 @@ def test_a_broken_recipe_is_refused(workplace, text, said):
         (["optimizer.l=1"], "did you mean 'optimizer.lr'?"),
         (["steps"], "section.key=value"),
         (["steps=[1"], "flow sequence"),
-        (["tasks.aritmetic.weight=1"], "did you mean arithmetic?"),
+        (["tasks.aritmetic.weight=1"], "did you mean 'arithmetic'?"),
         (["tasks.arithmetic.levels={9: 1}"], "no level [9]"),
         (["instruction=???"], "Missing mandatory value: instruction"),
         (["instruction=\udcff"], "surrogates not allowed"),

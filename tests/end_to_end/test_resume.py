@@ -21,6 +21,7 @@ from prorl.config.recipe import RecipeError, changed, check, load_recipe
 from prorl.config.schema import RunConfig
 from prorl.control.events import ReferenceReset, Resumed, StageEntered, Started, Stepped, Warned
 from prorl.control.state import fold
+from prorl.envs.errors import ProrlError
 from prorl.envs.files import NoRoomError, StorageError
 from prorl.envs.mixture import Mixture
 from prorl.lab.watch.console import Console
@@ -301,6 +302,21 @@ def test_a_branch_is_a_run_of_its_own_that_remembers_its_parent(uninterrupted, t
     assert optimizer["param_groups"][0]["weight_decay"] == 0.5
     assert contents(uninterrupted) == before
     assert json.loads((branch / "config.json").read_bytes())["name"] == "hotter"
+
+
+def test_what_a_run_cannot_do_later_is_refused_at_its_start(config, halted, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    for start in (
+        lambda: start_run(changed(config, {}, ["log=wandb"]), tmp_path / "new", quiet()),
+        lambda: resume_run(halted, quiet(), overrides=["log=wandb"]),
+    ):
+        with pytest.raises(ProrlError, match="pip install wandb"):
+            start()
+    assert RunStore.open(halted).config["log"] is None
+    monkeypatch.setattr(Mixture, "validation_problems", lambda *_: ())
+    with pytest.raises(RecipeError, match=r"set validation\.every=0"):
+        start_run(config, tmp_path / "new", quiet())
+    assert not (tmp_path / "new").exists()
 
 
 def test_what_the_operator_has_set_must_fit_where_a_run_goes_on(uninterrupted, tmp_path):

@@ -22,7 +22,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from prorl.algo.pass_at_k import pass_at_k
-from prorl.envs.errors import ProrlError
+from prorl.envs.errors import ProrlError, UsageError
 from prorl.envs.extract import ANSWER_CLOSE, ANSWER_OPEN, THINK_CLOSE, THINK_OPEN
 from prorl.envs.mixture import KEPT
 from prorl.envs.seeds import derive
@@ -135,7 +135,7 @@ def roll_out(
     """Sample `samples` responses to every problem and judge each one as soon as it ends.
 
     Of draws in `begun` the unfinished responses are gone on with, and only those. Once `stop_after` groups have ended
-    the others are left unfinished.
+    the others are left unfinished. A prompt that the engine refuses, as one too long, gets errors for verdicts.
 
     Raises ProrlError where the engine answered with other weights than it has now, WaitEnded where somebody
     asked to stop while verifiers or judges were out; the judge may then still owe verdicts.
@@ -146,13 +146,18 @@ def roll_out(
     }
     version = engine.version
     unfinished: dict[int, dict[int, Completion]] = {}  # by draw and sample
+    refused: dict[int, tuple[Verdict, Iterable[Completion]]] = {}  # by draw, why it cannot be asked
     for draw, prompt in prompts.items():
         whole = Request(draw=draw, prompt=prompt, samples=samples, seed=derive(seed, draw), sampling=sampling)
         unfinished[draw] = _not_begun(whole, version)
         if draw in begun:
             unfinished[draw] = {one.sample: one for one in begun[draw].unfinished}
-        for request in _rest(whole, begun[draw].unfinished) if draw in begun else [whole]:
-            engine.submit(request)
+        try:
+            for request in _rest(whole, begun[draw].unfinished) if draw in begun else [whole]:
+                engine.submit(request)
+        except UsageError as error:  # the prompt leaves no room for a response
+            refused[draw] = Verdict(score=0.0, status="error", note=str(error)), unfinished[draw].values()
+            unfinished[draw] = {}
 
     completions: list[Completion] = []  # in the order of their tickets, as `items` are
     items: list[Item] = []
@@ -193,6 +198,8 @@ def roll_out(
     for ticket, (completion, (_, text)) in enumerate(zip(completions, items, strict=True)):
         rollout = Rollout(completion=completion, text=text, verdict=verdicts[ticket])
         rollouts[completion.draw].append(rollout)
+    for draw, (verdict, never) in refused.items():
+        rollouts[draw] += [Rollout(completion=one, text="", verdict=verdict) for one in never]
     return [
         Group(
             draw=draw,
