@@ -27,6 +27,7 @@ from typing import Any
 
 import torch
 
+import prorl
 from gpu_load import LOADS
 from gpu_parts import PARTS
 
@@ -87,7 +88,8 @@ def surroundings(device: str, argv: Sequence[str]) -> dict[str, Any]:
         "versions": {
             "python": platform.python_version(),
             "cuda": torch.version.cuda,
-            **{name: version(name) for name in ("prorl", "torch", "transformers")},
+            "prorl": prorl.__version__,  # which need not be installed
+            **{name: version(name) for name in ("torch", "transformers")},
         },
         "commit": _said(["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]),
         "command": " ".join(["python benchmarks/gpu.py", *argv]),

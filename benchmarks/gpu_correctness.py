@@ -14,6 +14,7 @@ from transformers import PreTrainedModel
 from gpu_load import SAMPLES, Load, decode_all, make_engine, make_model, random_prompts, random_tokens
 from prorl.algo.mismatch_correction import POSITIONS
 from prorl.learn.loss import Scoring, score
+from prorl.learn.model import choose_attention
 from prorl.learn.packing import Row, gather_rows, micro_batch, plan_rows
 from prorl.types import Action, Completion, PromptActions, log_probs, token_ids
 
@@ -53,6 +54,7 @@ def correctness(load: Load, device: torch.device) -> dict[str, Any]:
 @torch.no_grad()
 def _long(model: PreTrainedModel, load: Load) -> tuple[dict[str, float], list[str]]:
     """Log-probs of one long response in the learner's precision against float32, by position; kernels it used."""
+    choose_attention()
     tokens = random_tokens(load, load.long, 1)
     prompt = random_prompts(load, 1)[0]
     exact = torch.tensor(_reference(model, prompt, tokens))

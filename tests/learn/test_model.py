@@ -16,7 +16,7 @@ from transformers import (
 
 from prorl.config.schema import ShapeConfig
 from prorl.learn.base_model import build_model, train_tokenizer
-from prorl.learn.model import ModelError, context_limit, eos_ids, load_model, load_tokenizer
+from prorl.learn.model import ModelError, choose_attention, context_limit, eos_ids, load_model, load_tokenizer
 
 SHAPE = ShapeConfig(
     architecture="llama", hidden_size=16, layers=2, heads=4, kv_heads=2, intermediate_size=24, context=32
@@ -156,3 +156,10 @@ def test_an_unreachable_hub_says_what_to_download_and_where_to_put_it():
         load("no-such-owner/no-such-model")
     with pytest.raises(ModelError, match="hf download"):
         load_tokenizer("no-such-owner/no-such-model")
+
+
+def test_attention_on_a_gpu_is_not_left_to_kernels_that_are_planned_for_every_shape():
+    torch.backends.cuda.enable_cudnn_sdp(True)
+    choose_attention()
+    assert not torch.backends.cuda.cudnn_sdp_enabled()
+    assert torch.backends.cuda.flash_sdp_enabled()

@@ -80,7 +80,12 @@ class Cluster:
         options: dict[str, Any] = {}
         if role == "rank":  # it writes checkpoints in a second thread
             options["max_concurrency"] = 2
-            options["runtime_env"] = {"env_vars": {"OMP_NUM_THREADS": str(config.threads)}}
+            # Passes differ in shape, which tears the memory of a GPU into pieces.
+            variables = {
+                "OMP_NUM_THREADS": str(config.threads),
+                "PYTORCH_ALLOC_CONF": "expandable_segments:True",
+            }
+            options["runtime_env"] = {"env_vars": variables}
         if role == "engine":
             options["runtime_env"] = {"env_vars": engine_environment(config.threads, device_kind(config))}
         share = 0.5 if asked.colocate and role != "judge" else 1.0

@@ -38,7 +38,7 @@ PROBE = "probe"
 # CUDA graphs without inductor, and torch's own rotary embedding. With vLLM's defaults others found wrong log-probs
 # of Qwen2: by inductor now and then, by its embedding far from the start. Source: NeMo-RL issues 998, 1014, 2981.
 SAFE: Mapping[str, Any] = {"backend": "eager", "custom_ops": ["all", "-rotary_embedding"]}
-PASS_TOKENS = 8192  # of one forward pass on a CPU, at least
+PASS_TOKENS = 8192  # of one forward pass, at least
 LOST_WORKER = 70  # exit status
 PROGRESS_SECONDS = 5.0  # of decoding, after which a call returns though no response has finished
 
@@ -241,7 +241,7 @@ def _arguments(settings: EngineSettings) -> EngineArgs:
         # Where a prompt is cut in two, a seeded request takes back the first half's random number, which the
         # generators of a CPU cannot.
         enable_chunked_prefill=gpu,
-        max_num_batched_tokens=None if gpu else max(PASS_TOKENS, settings.context, settings.max_rows),
+        max_num_batched_tokens=max(PASS_TOKENS, settings.max_rows, 0 if gpu else settings.context),
         disable_log_stats=True,
     )
 

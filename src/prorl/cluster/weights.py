@@ -196,6 +196,7 @@ class Sender:
             # One stream for all pieces: a layer that came in two of them is copied where the second arrives, and with
             # streams that take turns the memory of the first could be used again before it has been read.
             packed_num_buffers=1,
+            packed_buffer_size_bytes=2**29,  # two of them exist at a time
         )
         try:
             self._sender = WeightTransferTrainerFactory.trainer_init(info, client=self, source=self._source)

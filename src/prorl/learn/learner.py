@@ -7,6 +7,7 @@ engine's. With several ranks each method is a collective: all call it, with the 
 """
 
 import copy
+import gc
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -18,6 +19,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from prorl.learn.loss import MiniBatchResult, Scoring, TokenScores, check_head, objective, update_stats
+from prorl.learn.model import choose_attention
 from prorl.learn.optim import GuardedAdamW
 from prorl.learn.packing import MicroBatch, Row, Share, attention_cost, deal_batch, micro_batch
 from prorl.learn.parallel import (
@@ -80,6 +82,8 @@ class TorchLearner:
         mesh = self._ranks.mesh
         self._device = model.device if mesh is None else torch.device(mesh.device_type)
         cuda = self._device.type == "cuda"  # whose flash attention takes no mask, which shared prompts need
+        if cuda:
+            choose_attention()
         self._logits = settings.logits_elements or LOGITS[cuda]
         check_head(model, logits_elements=self._logits)
         self.deal = partial(
@@ -207,6 +211,7 @@ class TorchLearner:
         """Keep all tensors in host memory until `fetch`, so that others may use the device."""
         self._move(torch.device("cpu"))
         if self._device.type == "cuda":
+            gc.collect()
             torch.cuda.empty_cache()
 
     def fetch(self) -> None:

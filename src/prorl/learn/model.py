@@ -144,3 +144,11 @@ def _explained(error: Exception, name: str, what: str) -> ModelError:
         )
     first_line = text.partition("\n")[0] or type(error).__name__
     return ModelError(f"cannot load the {what} of {name}: {first_line}")
+
+
+def choose_attention() -> None:
+    """Leave attention on a GPU to torch's flash kernels.
+
+    cuDNN's, which torch prefers on an H100, are planned anew for every shape, and each packed pass has another one.
+    """
+    torch.backends.cuda.enable_cudnn_sdp(False)
