@@ -1,11 +1,13 @@
 """What a dry run promises of tokens, memory and disk, and which backend a machine with a GPU gets."""
 
 import os
+import sysconfig
 
 import pytest
 
 from prorl.cluster import estimate
 from prorl.cluster.estimate import choose_backend, dry_run, estimates, machine_findings, model_size, plan_gpus
+from prorl.cluster.survey import no_compiler
 from prorl.config.recipe import RecipeError
 from prorl.control.plan import make_plan
 from support.recipes import recipe
@@ -103,7 +105,7 @@ def test_parameters_are_counted_from_the_shape_of_a_base_to_be_made():
 @pytest.mark.parametrize(
     ("tasks", "told"),
     [
-        ({"arithmetik": {}}, "did you mean arithmetic?"),
+        ({"arithmetik": {}}, "did you mean 'arithmetic'?"),
         ({"arithmetic": {"levels": {99: 1}}}, "no level [99]"),
     ],
 )
@@ -160,6 +162,8 @@ def gpus_here(monkeypatch, tmp_path, *mebibytes):
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     there = {"ray": "2.60.0", "vllm": "0.32.0", "torch": "2.13.0", "transformers": "5.17.0"}
     monkeypatch.setattr(estimate, "installed", lambda: there)
+    monkeypatch.setattr(estimate, "no_compiler", lambda: ())
+    monkeypatch.setattr(estimate, "machine_memory", lambda: (64 << 30, 64 << 30))
     return there
 
 
@@ -204,6 +208,20 @@ def test_else_one_process_samples_and_learns_on_it_and_says_why(
     assert chosen.backend == "local"
     assert "by itself (backend=local)" in told
     assert why in told
+
+
+def test_turns_need_a_compiler_and_memory_of_the_machine(monkeypatch, tmp_path):
+    gpus_here(monkeypatch, tmp_path, 81559)
+    monkeypatch.setattr(estimate, "machine_memory", lambda: (1 << 30, 1 << 30))
+    assert "GiB in the machine's memory, which has 1" in choose_backend(recipe(**SMALL))[1]
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(sysconfig, "get_paths", lambda: {"include": str(tmp_path)})
+    monkeypatch.setattr(estimate, "no_compiler", no_compiler)
+    assert "apt-get install gcc" in choose_backend(recipe(**SMALL))[1]
+    assert [one.partition(": ")[2] for one in no_compiler()] == [
+        "apt-get install gcc",
+        "apt-get install python3-dev",
+    ]
 
 
 def test_a_gpu_that_torch_does_not_see_is_told(monkeypatch, tmp_path):

@@ -9,9 +9,18 @@ import yaml
 
 from prorl.build import cores, data_folder, data_requests, device_of, settled
 from prorl.cluster import capacity
-from prorl.cluster.capacity import GIB, GPU_MEMORY, GPUS_PER_NODE, Demand, Hardware, Placement, Size
+from prorl.cluster.capacity import GIB, GPU_MEMORY, GPUS_PER_NODE, PLANNED, Demand, Hardware, Placement, Size
 from prorl.cluster.settings import device_kind, places, require_packages
-from prorl.cluster.survey import findings, gpus, host_memory, installed, room, survey, wrong_versions
+from prorl.cluster.survey import (
+    findings,
+    gpus,
+    host_memory,
+    installed,
+    no_compiler,
+    room,
+    survey,
+    wrong_versions,
+)
 from prorl.config.checks import shape_of
 from prorl.config.recipe import RecipeError, changed, to_json
 from prorl.config.schema import RunConfig
@@ -170,7 +179,12 @@ def _against_turns(turns: RunConfig, memory: Sequence[float]) -> Iterator[str]:
     if len(memory) > 1:
         yield f"for {len(memory)} GPUs see prorl doctor --recipe RECIPE --gpus {len(memory)}"
     yield from wrong_versions(installed())
-    yield from plan_gpus(turns, 1, gpu_memory=memory[0]).problems
+    yield from no_compiler()
+    planned = plan_gpus(turns, 1, gpu_memory=memory[0])
+    yield from planned.problems
+    needed, there = sum(planned.node.values()) / GIB, machine_memory()[0] / GIB
+    if needed > PLANNED * there:
+        yield f"who waits for its turn keeps {needed:.0f} GiB in the machine's memory, which has {there:.0f}"
 
 
 def machine_findings() -> Iterator[Finding]:
@@ -188,7 +202,7 @@ def machine_findings() -> Iterator[Finding]:
     cost = "" if works else "the GPU stays idle: install a torch for CUDA, and see CUDA_VISIBLE_DEVICES"
     seen = f"torch {torch.__version__} {'uses' if works else 'does not see'} the GPU"
     yield Finding(name="torch", works=works, detail=seen, cost=cost)
-    wrong = list(wrong_versions(installed()))
+    wrong = [*wrong_versions(installed()), *no_compiler()]
     cost = (
         "rollouts are decoded several times slower than by vLLM, in turns with the learner (docs/cluster.md)"
     )

@@ -3,9 +3,12 @@
 Ray is imported inside functions alone: findings are plain functions of what the probes saw.
 """
 
+import os
 import secrets
+import shutil
 import socket
 import subprocess
+import sysconfig
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -209,6 +212,14 @@ def installed() -> dict[str, str]:
     found = {one.name: one.version for one in distributions()}
     # vLLM has another name where it is built for CPUs.
     return {name: found.get(name) or found.get(f"{name}-cpu", "") for name in (*RANGES, "prorl")}
+
+
+def no_compiler() -> Iterator[str]:
+    """What is missing here for the kernels that vLLM builds on a GPU when it starts."""
+    if not any(map(shutil.which, filter(None, (os.environ.get("CC"), "gcc", "clang")))):
+        yield "vLLM builds kernels when it starts, and there is no C compiler: apt-get install gcc"
+    if not Path(sysconfig.get_paths()["include"], "Python.h").exists():
+        yield "vLLM builds kernels when it starts, and Python's headers are missing: apt-get install python3-dev"
 
 
 def wrong_versions(there: Mapping[str, str]) -> Iterator[str]:
