@@ -50,6 +50,7 @@ def engine(load: Load, device: torch.device, compilation: str) -> dict[str, Any]
     weights = collect(learner.policy, 0, getattr(torch, load.dtype))
     seconds["weights arrive"] = timed(lambda: served.install(weights))
     rows = [_rate(served, load, batch) for batch in load.batches]
+    served.serve(served.version)  # a prompt computed anew, as after sleeping
     before = _sample(served, load, 1, limit=load.response, temperature=0.0)
     long = _sample(served, load, 1, limit=load.long)
     if device.type == "cuda":

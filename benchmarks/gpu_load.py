@@ -116,6 +116,10 @@ def still() -> HParams:
     return replace(hparams, learning_rate=0.0, updates_per_step=1)
 
 
+def keep(row: Mapping[str, Any]) -> None:
+    """Replaced in the process of a part."""
+
+
 def timed(work: Callable[[], Any]) -> float:
     """Seconds; what is timed here ends with a copy to the host, or is waited for."""
     start = time.perf_counter()
@@ -126,6 +130,8 @@ def timed(work: Callable[[], Any]) -> float:
 
 
 def say(row: Mapping[str, Any]) -> None:
+    """Print a row, and give it to whoever keeps what a part has found so far."""
+    keep(row)
     parts = (
         f"{name} {value:,.3g}" if isinstance(value, float) else f"{name} {value}"
         for name, value in row.items()

@@ -5,11 +5,13 @@ Models are random: what they say does not matter, what it costs and whether two 
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -68,18 +70,19 @@ def decode(load: Load, device: torch.device) -> dict[str, Any]:
 
 def learn(load: Load, device: torch.device) -> dict[str, Any]:
     """Tokens per second and FLOPs utilisation of updates with checkpointing and a reference; what settings bring."""
-    rows = [_learn_row(load, packed, device) for packed in load.packed]
-    rows += [
-        _learn_row(load, load.packed[-1], device, **{key: value})
-        for key, value in (("logits_elements", 2**24), ("logits_elements", 2**28), ("compile", True))
-    ]
+    with mesh_of_one(device) as ranks:
+        rows = [_learn_row(load, packed, device, ranks) for packed in load.packed]
+        rows += [
+            _learn_row(load, load.packed[-1], device, ranks, **{key: value})
+            for key, value in (("logits_elements", 2**24), ("logits_elements", 2**28), ("compile", True))
+        ]
     return {"peak FLOP/s": _peak_flops(device), "rows": rows}
 
 
 def machine(load: Load, device: torch.device) -> dict[str, Any]:
     """What the device does at best: products of matrices, copies inside and to the host."""
     width, half = load.shape.hidden_size * 5, torch.bfloat16
-    left, right = (torch.ones(width, width, device=device, dtype=half) for _ in range(2))
+    left, right = (torch.randn(width, width, device=device).to(half) for _ in range(2))  # ones are too easy
     moved = torch.ones(2**28 if device.type == "cuda" else 2**20, device=device)
     pinned = torch.empty(moved.shape, pin_memory=device.type == "cuda")
     pageable, gigabytes = torch.empty(moved.shape), moved.nbytes / 1e9
@@ -93,13 +96,24 @@ def machine(load: Load, device: torch.device) -> dict[str, Any]:
     return best
 
 
+@contextmanager
+def mesh_of_one(device: torch.device) -> Iterator[Ranks]:
+    """The one rank of a group, sharded over itself, as a run on Ray has it."""
+    os.environ |= {"GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo"}  # no name has to be looked up
+    kind = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
+    with tempfile.TemporaryDirectory() as folder:
+        dist.init_process_group(kind, init_method=f"file://{folder}/meeting", rank=0, world_size=1)
+        try:
+            yield Ranks.joined(device.type)
+        finally:
+            dist.destroy_process_group()
+
+
 def sharded(load: Load, device: torch.device) -> dict[str, Any]:
     """FSDP2 on a mesh of one: an update, a turn to host memory and back, a checkpoint written and read."""
     batch, hparams = _batch(load, 4, load.packed[0] // 4), replace(still(), learning_rate=1e-6)
-    with tempfile.TemporaryDirectory() as folder:
-        kind = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
-        dist.init_process_group(kind, init_method=f"file://{folder}/meeting", rank=0, world_size=1)
-        learner = make_learner(load, device, Ranks.joined(device.type))
+    with tempfile.TemporaryDirectory() as folder, mesh_of_one(device) as ranks:
+        learner = make_learner(load, device, ranks)
         stats = learner.begin_update(batch, hparams)()
         prompt = random_tokens(load, load.prompt, 0)
         said = learner.score(prompt[:8], prompt[8:])
@@ -112,7 +126,6 @@ def sharded(load: Load, device: torch.device) -> dict[str, Any]:
         learner.begin_update(batch, replace(hparams, learning_rate=1e-3))()
         seconds["read a checkpoint"] = timed(lambda: learner.restore(saved))
         restored = learner.score(prompt[:8], prompt[8:])
-        dist.destroy_process_group()
     say(seconds)
     gates = {
         "an update was applied": stats.updates == 1,
@@ -192,8 +205,8 @@ def _decode_row(model: PreTrainedModel, load: Load, batch: int, device: torch.de
     return row
 
 
-def _learn_row(load: Load, packed: int, device: torch.device, **changes: Any) -> dict[str, Any]:
-    learner = make_learner(load, device, micro_batch_tokens=packed, **changes)
+def _learn_row(load: Load, packed: int, device: torch.device, ranks: Ranks, **changes: Any) -> dict[str, Any]:
+    learner = make_learner(load, device, ranks, micro_batch_tokens=packed, **changes)
     length, sequences = packed // 4, 4 * MICRO_BATCHES
     batch, hparams = _batch(load, sequences, length), still()
     learner.begin_update(batch, hparams)()

@@ -158,6 +158,13 @@ def test_a_part_that_fails_hangs_or_dies_costs_only_itself(benchmark, monkeypatc
     assert gpu.measured("decode", "tiny", "cpu", deadline=0.2)["error"] == "not done after 0 s"
     monkeypatch.setitem(gpu.PARTS, "decode", lambda load, device: os._exit(9))
     assert gpu.measured("decode", "tiny", "cpu", deadline=120)["error"] == "the process ended with status 9"
+    monkeypatch.setitem(
+        gpu.PARTS, "decode", lambda load, device: gpu.gpu_load.say({"rows": 8}) or time.sleep(60)
+    )
+    assert gpu.measured("decode", "tiny", "cpu", deadline=1.0)["rows so far"] == [{"rows": 8}]
+    monkeypatch.setitem(gpu.PARTS, "learn", lambda load, device: {})
+    assert gpu.main(["--parts", "learn", "--device", "cpu", "--out", str(out)]) == 0
+    assert list(json.loads(out.read_text())["parts"]) == ["decode", "nano", "learn"]
 
 
 def test_the_operations_of_a_model_are_counted(benchmark):
