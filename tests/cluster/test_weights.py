@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from prorl.cluster import weights
-from prorl.cluster.weights import collect, differing, unpack, word_sum
+from prorl.cluster.weights import collect, differing, same_stream, unpack, word_sum
 from prorl.local.backend import SyncError
 from support.learners import learner, qwen2
 from support.ranks import ranks
@@ -80,3 +80,12 @@ def test_every_gpu_of_an_engine_must_have_received_every_weight():
     assert differing(sent, [sent, {"head": 3, "norm": 5}], 2) == ["norm"]
     assert differing(sent, [sent, {"norm": 4}], 2) == ["head"]
     assert differing(sent, [sent], 2) == ["head", "norm"]
+
+
+def test_a_thread_has_its_stream_again_whatever_a_transfer_did(monkeypatch):
+    stream = ["mine"]
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda: stream[0])
+    monkeypatch.setattr(torch.cuda, "set_stream", lambda given: stream.__setitem__(0, given))
+    with same_stream("cuda"):
+        torch.cuda.set_stream("another")
+    assert stream == ["mine"]

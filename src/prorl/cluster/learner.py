@@ -22,7 +22,7 @@ import torch.distributed as dist
 
 from prorl.cluster.cluster import OverdueError, result, results
 from prorl.cluster.settings import Device, GpuSharing, free_address, use_interface_of
-from prorl.cluster.weights import Receivers, Sender, collect
+from prorl.cluster.weights import Receivers, Sender, collect, same_stream
 from prorl.learn.learner import LearnerSettings, TorchLearner
 from prorl.learn.model import context_limit, eos_ids, load_model, load_tokenizer, pad_id
 from prorl.learn.packing import Share
@@ -110,20 +110,22 @@ class LearnerRank:
         """Form a group with the engines, and leave the one before it; on all ranks. Returns what has failed."""
         if self._sender is not None:
             self._sender.close()
-        self._sender = Sender(
-            self._learner.policy,
-            self._dtype,
-            self._device,
-            rank=self._index,
-            receivers=receivers,
-            address=free_address(),
-        )
+        with same_stream(self._device):
+            self._sender = Sender(
+                self._learner.policy,
+                self._dtype,
+                self._device,
+                rank=self._index,
+                receivers=receivers,
+                address=free_address(),
+            )
         return self._sender.failure
 
     def send(self) -> str | None:
         """Send the policy to the engines of the group; a collective. Returns what has failed."""
         assert self._sender is not None, "called once there is a group"
-        return self._sender.send()
+        with same_stream(self._device):
+            return self._sender.send()
 
     def snapshot(self, ticket: int) -> None:
         """Copy the state now, to be written under this ticket; an earlier copy is dropped."""

@@ -10,6 +10,7 @@ import time
 import warnings
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -156,6 +157,18 @@ def policy_source(
     source = Source()
     source.begin()
     return source
+
+
+@contextmanager
+def same_stream(device: Device) -> Iterator[None]:
+    """Take back the stream that vLLM's communicator gives the calling thread: a rank computes in two threads, whose
+    work must stay in order."""
+    before = torch.cuda.current_stream() if device == "cuda" else None
+    try:
+        yield
+    finally:
+        if before is not None:
+            torch.cuda.set_stream(before)
 
 
 class Sender:
