@@ -65,11 +65,7 @@ class InHand:
         for draw, rows in by_draw.items():
             try:
                 found.append(self._group(draw, rows))
-            except (
-                ValueError,
-                KeyError,
-                TypeError,
-            ):  # of another version, or of a task that there is no more
+            except (ValueError, KeyError, TypeError):  # another version's, or of a task that is gone
                 found.append(None)
         self.groups = tuple(one for one in found if one is not None)
         return len(found) - len(self.groups)
