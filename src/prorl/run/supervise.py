@@ -134,9 +134,7 @@ class Supervisor:
                     self._log(f"stopped at once, unsaved{self._keep_stacks()}; {self._way_on()}")
                     return _STATUS[self._asked]
                 step = ending.beat.step if ending.beat else 0
-                if (
-                    step < ending.reached
-                ):  # it was rolled back: what it had done before is no measure any more
+                if step < ending.reached:  # it was rolled back: what it did before is no measure
                     self._best = -1
                 self._crashes = 1 if step > self._best else self._crashes + 1
                 self._best = max(self._best, step)
