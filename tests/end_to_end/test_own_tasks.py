@@ -85,9 +85,7 @@ def test_history_and_system_prompt_reach_the_policy(recipe):
     ours = next(problem for problem in drawn if problem.task == "say")
     assert ours.history == tuple((turn["role"], turn["content"]) for turn in CHAT)
     assert ours.prompt.startswith("Say: ")
-    assert (
-        task_makers(config)["say"]().verify(ours, "leaves").status != "error"
-    )  # by the function of the user's own
+    assert task_makers(config)["say"]().verify(ours, "leaves").status != "error"
     assert next(problem for problem in drawn if problem.task == "reversed_words").history == ()
 
 

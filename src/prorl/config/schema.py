@@ -419,9 +419,8 @@ class DetectorsConfig(Model):
 class RunConfig(Model):
     """A whole run. `prorl train RECIPE --dry-run` prints it resolved."""
 
-    name: Annotated[
-        str, Field(min_length=1, max_length=100)
-    ]  # of its folder in runs/; default: the file's name
+    # Of its folder in runs/; default: the file's name.
+    name: Annotated[str, Field(min_length=1, max_length=100)]
     seed: int = Field(0, ge=-(2**63), lt=2**63)  # of all random numbers of the run
     steps: Steps = 3000
     backend: Literal["auto", "local", "ray"] = "auto"  # auto: ray on one GPU, if vLLM fits beside the learner

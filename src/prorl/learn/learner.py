@@ -44,9 +44,7 @@ class LearnerSettings:
     """What a run fixes about the learner, as opposed to the hyperparameters of a step."""
 
     micro_batch_tokens: int  # token positions computed per forward pass, padding included
-    share_prefix: Literal[
-        "auto", "never"
-    ]  # a prompt is computed once for its rollouts, where it pays; never on a GPU
+    share_prefix: Literal["auto", "never"]  # auto: a prompt is computed once where it pays, not on a GPU
     activation_checkpointing: bool
     offload: bool  # with several ranks: parameters and moments in host memory between their uses
     dtype: Literal["float32", "bfloat16"]  # of the matrix products; the weights are float32
