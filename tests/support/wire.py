@@ -72,7 +72,9 @@ class WiredRank(LearnerRank):
 
         # In many pieces, as those of a large model are.
         info = nccl_engine.NCCLTrainerInitInfo
-        nccl_engine.NCCLTrainerInitInfo = lambda **fields: info(packed_buffer_size_bytes=PIECE, **fields)
+        nccl_engine.NCCLTrainerInitInfo = lambda **fields: info(
+            **fields | {"packed_buffer_size_bytes": PIECE}
+        )
 
     def change(self, factor):
         """What learning does, in short."""
