@@ -2,7 +2,7 @@
 # Trains a recipe on all nodes of a Slurm job. Before the time is up the run saves itself, and the job is queued again to
 # go on with it. Submit it from the folder that holds the environment and the runs, on storage that every node sees:
 #
-#   sbatch --nodes=4 deploy/slurm.sh prorl_v2 cluster.learners=32 cluster.engines=32 cluster.colocate=true threads=8 \
+#   sbatch --nodes=4 deploy/slurm.sh prorl_v2 cluster.learners=32 cluster.engines=32 cluster.colocate=true \
 #       [section.key=value ...]
 #
 # Options of sbatch stand before the script: --partition, --account, --time. RUN (default: runs/RECIPE), PORT (6379),

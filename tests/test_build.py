@@ -29,6 +29,17 @@ def test_workers_and_threads_share_the_cores_unless_the_recipe_says(
     assert (build.worker_count(config), config.threads) == (workers, threads)
 
 
+@pytest.mark.parametrize(
+    ("cores", "learners", "engines", "colocate", "threads"),
+    [(96, 8, 8, True, 8), (32, 8, 8, True, 4), (32, 3, 5, False, 4), (4, 8, 8, True, 1)],
+)
+def test_processes_of_gpus_share_the_cores(monkeypatch, cores, learners, engines, colocate, threads):
+    monkeypatch.setattr(build, "cores", lambda: cores)
+    monkeypatch.setattr("prorl.cluster.settings.require_packages", lambda: None)
+    placed = {"learners": learners, "engines": engines, "colocate": colocate}
+    assert build.settled(recipe(backend="ray", device="cuda", cluster=placed)).threads == threads
+
+
 def test_a_process_that_may_use_one_core_has_one(monkeypatch):
     monkeypatch.setattr(build.os, "sched_getaffinity", lambda _: {0})
     assert build.cores() == 1

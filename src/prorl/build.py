@@ -47,6 +47,7 @@ FEW_PROCESSES = 32  # that any machine runs
 WORKER_BYTES = 1 << 29  # of a worker, whatever the model
 MOST_WORKERS = 16  # that a recipe gets without asking for more
 PER_PROCESSOR = 8  # that wait for each processor of a larger one
+GPU_THREADS = 8  # of a process that computes on a GPU of a cluster, at most
 PROBE_TOKENS = {"float32": 8, "bfloat16": 64}  # rounding is told from another model by more of them
 
 
@@ -269,16 +270,28 @@ def settled(config: RunConfig) -> RunConfig:
         from prorl.cluster.settings import require_packages
 
         require_packages()
-    device, threads = device_of(config), config.threads
-    if not threads:
-        alone = config.backend == "ray" or device.type != "cpu"
-        threads = max(1, cores() // (1 if alone else worker_count(config)))
+    device = device_of(config)
+    threads = config.threads or max(1, _threads(config, on_gpu=device.type != "cpu"))
     tasks = dict(config.tasks)
     for name, task in tasks.items():
         made = make_task(name, own=task.use) if task.use and not task.levels else None
         if isinstance(made, ProceduralTask):
             tasks[name] = task.model_copy(update={"levels": dict.fromkeys(made.levels, 1.0)})
     return config.model_copy(update={"threads": threads, "device": str(device), "tasks": tasks})
+
+
+def _threads(config: RunConfig, *, on_gpu: bool) -> int:
+    """Of each process, where the recipe does not say; the CPUs that those of GPUs leave may judge."""
+    if config.backend != "ray" or not on_gpu:
+        return cores() // (1 if on_gpu or config.backend == "ray" else worker_count(config))
+    from prorl.cluster.settings import places
+
+    if config.cluster.address is None:
+        return min(GPU_THREADS, cores() // sum(places(config)))
+    from prorl.cluster.cluster import cpus_per_gpu
+
+    there = cpus_per_gpu(config.cluster.address)
+    return GPU_THREADS if there is None else min(GPU_THREADS, there)
 
 
 def cores() -> int:
@@ -337,9 +350,9 @@ def device_of(config: RunConfig) -> torch.device:
         address = config.cluster.address
         if config.backend != "ray" or address is None:
             return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-        from prorl.cluster.cluster import has_gpus
+        from prorl.cluster.cluster import cpus_per_gpu
 
-        return torch.device("cuda" if has_gpus(address) else "cpu")
+        return torch.device("cpu" if cpus_per_gpu(address) is None else "cuda")
     try:
         device = torch.device(config.device)
         if config.backend != "ray":  # whose driver computes nothing, and may be a machine without GPUs

@@ -75,7 +75,8 @@ def test_no_room_is_said_with_what_was_asked_for(address):
 
 def test_the_device_of_a_run_is_what_the_cluster_has(address):
     asked = load_recipe("nano", ["backend=ray", f"cluster.address={address}"])
-    assert settled(asked).device == "cuda"
+    told = settled(asked.model_copy(update={"threads": 0}))  # unsaid, as nodes have CPUs for each GPU
+    assert (told.device, told.threads) == ("cuda", 1)
     assert not ray.is_initialized()
     assert settled(load_recipe("nano", ["backend=ray"])).device == "cpu"  # of this machine
 

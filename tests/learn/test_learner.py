@@ -322,6 +322,24 @@ def test_everything_that_is_held_moves():
     assert {tensor.device.type for tensor in held(one)} == {"meta"}
 
 
+def test_a_gpu_that_a_killed_engine_still_holds_is_waited_for(monkeypatch):
+    one, waited, move = learner(), [], torch.nn.Module.to
+
+    def to(module, device):
+        if len(waited) < 3:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return move(module, device)
+
+    monkeypatch.setattr("prorl.learn.learner.time.sleep", waited.append)
+    monkeypatch.setattr(torch.nn.Module, "to", to)
+    one.fetch()
+    assert waited == [1, 2, 4]
+    waited.clear()
+    monkeypatch.setattr("prorl.learn.learner.MEMORY_WAITS", (1, 2))
+    with pytest.raises(torch.OutOfMemoryError):
+        one.fetch()
+
+
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 def test_a_gpu_is_left_and_taken_up_again():
     one, undisturbed = (learner(qwen2().cuda()) for _ in range(2))

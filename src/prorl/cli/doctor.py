@@ -33,7 +33,7 @@ def doctor(
 
     Examples: `prorl doctor --json` · `prorl doctor --recipe prorl_v2 --gpus 32 --nodes 4` ·
     `prorl doctor --backend ray --address auto --recipe prorl_v2 cluster.learners=32 cluster.engines=32
-    cluster.colocate=true threads=8`
+    cluster.colocate=true`
     """
     changes = overrides or []
     if backend == "local" and address is not None:

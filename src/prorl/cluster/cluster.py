@@ -126,11 +126,13 @@ def join(address: str | None, *, cpus: int | None = None) -> None:
         ) from None
 
 
-def has_gpus(address: str) -> bool:
-    """Whether the cluster at an address has GPUs, as far as its nodes have joined. Raises as `join`."""
+def cpus_per_gpu(address: str) -> int | None:
+    """CPUs for each GPU, on the node that has fewest, of the cluster at an address as far as its nodes have joined;
+    None without a GPU. Raises as `join`."""
     join(address)
     try:
-        return bool(ray.cluster_resources().get("GPU"))
+        there = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+        return min((int(one.get("CPU", 0) // one["GPU"]) for one in there if one.get("GPU")), default=None)
     finally:
         ray.shutdown()
 

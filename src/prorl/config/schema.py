@@ -427,7 +427,7 @@ class RunConfig(Model):
     device: Text = "auto"  # "auto": a GPU if there is one, else the CPU
     # Processes that compute on one set of weights, where the device is a CPU; they change no bit. 0: one per core.
     workers: int = Field(0, ge=0, le=64)
-    # CPU threads of torch in each process; 0: cores divided by workers.
+    # CPU threads of torch in each process; 0: cores divided by workers, or by the GPUs of a cluster, there at most 8.
     threads: int = Field(0, ge=0, le=4096)
     # How to answer: appended to the prompts of all tasks but data sets, which have their own.
     instruction: Annotated[str, Field(max_length=MOST)] = ""

@@ -8,6 +8,7 @@ engine's. With several ranks each method is a collective: all call it, with the 
 
 import copy
 import gc
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -37,6 +38,7 @@ from prorl.learn.parallel import (
 from prorl.types import Action, Batch, HParams, UpdateStats, log_probs, token_ids
 
 LOGITS = (2**24, 2**27)  # on a CPU; on a GPU, which would read the head's weights again for a few rows each
+MEMORY_WAITS = (1, 2, 4, 8, 15)  # seconds between tries to take a GPU that another process has only just left
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -213,7 +215,13 @@ class TorchLearner:
             torch.cuda.empty_cache()
 
     def fetch(self) -> None:
-        """Take the tensors back to the device."""
+        """Take the tensors back to the device, which a killed engine leaves within seconds, not at once."""
+        for seconds in MEMORY_WAITS:
+            try:
+                self._move(self._device)
+                return
+            except torch.OutOfMemoryError:
+                time.sleep(seconds)
         self._move(self._device)
 
     def save_reference(self, folder: Path) -> None:
