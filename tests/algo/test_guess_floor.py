@@ -3,7 +3,11 @@
 import numpy as np
 import pytest
 
-from prorl.algo.guess_floor import FEWEST, beyond_guessing, floor, guess_rates, tail
+from prorl.algo.guess_floor import FEWEST, floor, guess_rates, least_passes, tail
+
+
+def beyond_guessing(solved, rates):
+    return [passes >= least for (_, passes), least in zip(solved, least_passes(solved, rates), strict=True)]
 
 
 def test_the_floor_is_the_chance_of_one_hit_in_k_guesses():
@@ -45,3 +49,11 @@ def test_one_pass_counts_where_no_guess_is_ever_right_or_nothing_is_known_of_gue
     assert beyond_guessing([(256, 1), (256, 0)], [5e-5, 5e-5]) == [True, False]
     assert beyond_guessing([(16, 1), (16, 0)], [None, None]) == [True, False]
     assert beyond_guessing([], []) == []
+
+
+def test_the_least_passes_are_those_that_the_cut_lets_through():
+    solved, rates = [(16, 12), (16, 3), (16, 0), (64, 9)], [0.1, 0.1, 0.1, 0.1]
+    assert beyond_guessing(solved, rates) == [True, False, False, False]
+    assert least_passes(solved, rates)[0] == 12, "the cut is at the one that stands out"
+    assert least_passes([(4, 0), (4, 1)], [0.5, 0.5]) == [5, 5], "nothing stands out: no number of passes would"
+    assert least_passes([(4, 0), (4, 1)], [None, None]) == [1, 1]

@@ -5,7 +5,9 @@ problem's verifier accepts is what a model earns there that knows the kind of an
 """
 
 import math
+from bisect import bisect_left
 from collections.abc import Sequence
+from functools import cache
 
 FALSE_DISCOVERIES = 0.05  # share of the problems said to be solved beyond guessing that were guessed
 FEWEST = 32  # guesses over a task and level; from fewer nothing is estimated
@@ -30,21 +32,24 @@ def floor(rate: float, k: int) -> float:
     return -math.expm1(k * math.log1p(-rate)) if rate < 1 else 1.0
 
 
-def beyond_guessing(solved: Sequence[tuple[int, int]], rates: Sequence[float | None]) -> list[bool]:
-    """Whether each problem of one task was solved more often than guesses would, from (responses, passes).
+def least_passes(solved: Sequence[tuple[int, int]], rates: Sequence[float | None]) -> list[int]:
+    """Passes from which on each problem of one task is solved more often than guesses would, by (responses, passes).
 
     By the one-sided binomial test at a false discovery rate of 5 % over the problems (Benjamini and Hochberg 1995).
-    Where nothing is known of guesses, whoever passed once has solved it.
+    Where nothing is known of guesses, whoever passed once has solved it; where no number would do, it is above all.
     """
-    chances = {
-        place: tail(n, c, rate)
-        for place, ((n, c), rate) in enumerate(zip(solved, rates, strict=True))
-        if rate is not None
-    }
-    ranked = sorted(chances.values())
+    known = [(n, c, rate) for (n, c), rate in zip(solved, rates, strict=True) if rate is not None]
+    ranked = sorted(tail(n, c, rate) for n, c, rate in known)
     limits = (FALSE_DISCOVERIES * rank / len(ranked) for rank in range(1, len(ranked) + 1))
     cut = max((chance for chance, limit in zip(ranked, limits, strict=True) if chance <= limit), default=-1.0)
-    return [c > 0 and chances.get(place, -1.0) <= cut for place, (_, c) in enumerate(solved)]
+
+    @cache
+    def least(n: int, rate: float | None) -> int:
+        if rate is None:
+            return 1
+        return 1 + bisect_left(range(1, n + 1), True, key=lambda passes: tail(n, passes, rate) <= cut)
+
+    return [least(n, rate) for (n, _), rate in zip(solved, rates, strict=True)]
 
 
 def tail(n: int, c: int, rate: float) -> float:

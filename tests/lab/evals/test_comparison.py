@@ -16,7 +16,7 @@ def test_planted_new_and_lost_problems_are_found():
     moves = paired(results([0, 90, 200, 0, 0], N), results([120, 0, 210, 0, 1], N))
     assert [move.outcome for move in moves] == ["new", "lost", "both", "neither", "new"]
     assert [move.sure for move in moves] == [True, True, False, False, False], "one response may be luck"
-    assert moves[-1].chance == (0.5, 0.5)
+    assert moves[-1].chance == pytest.approx((0.5, 0.5))
     found = boundary(moves)
     assert found.outcomes == {"both": 1, "new": 2, "lost": 1, "neither": 1}
     assert found.sure == {"new": 1, "lost": 1}
@@ -39,6 +39,24 @@ def test_what_chance_would_give_is_what_two_measurements_of_one_model_give():
     assert found.chance_new == pytest.approx(found.outcomes["new"], rel=0.15)
     assert found.chance_lost == pytest.approx(found.outcomes["lost"], rel=0.15)
     assert found.sure.total() <= SURE * found.outcomes.total()
+
+
+@pytest.mark.parametrize(("samples", "rate"), [(16, 0.2), (64, 0.1), (256, 0.05), (256, 0.01)])
+def test_so_it_is_where_guesses_are_often_right(samples, rate):
+    """A problem is new there although the base passed a few times, as guesses would."""
+    rng = np.random.default_rng(1)
+    skill = rate * rng.choice([1, 1.5, 2, 3], size=2000)
+    guessed = [dict(guesses=samples, guessed=int(hits)) for hits in rng.binomial(samples, rate, size=2000)]
+
+    def measured():
+        passed = enumerate(rng.binomial(samples, skill))
+        return [result(int(c), samples, index=at, task=f"t{at % 20}", **guessed[at]) for at, c in passed]
+
+    found = boundary(paired(measured(), measured()))
+    assert found.outcomes["new"] > 40
+    assert found.chance_new == pytest.approx(found.outcomes["new"], rel=0.3)
+    assert found.chance_lost == pytest.approx(found.outcomes["lost"], rel=0.3)
+    assert found.sure.total() <= 0.03 * found.outcomes.total()
 
 
 def test_only_problems_that_both_were_judged_on_are_paired_and_a_level_is_another_problem():

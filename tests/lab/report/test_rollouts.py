@@ -132,5 +132,5 @@ def test_a_newly_solvable_problem_shows_the_wrong_and_the_right_response(solvabl
 
 def test_where_nothing_became_solvable_it_says_so(solvable):
     assert "No problem" in solvable_html(
-        [replace(move, trained=move.base, after=move.before) for move in solvable]
+        [replace(move, trained=move.base, least=(move.least[0],) * 2) for move in solvable]
     )

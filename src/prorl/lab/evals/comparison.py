@@ -1,10 +1,10 @@
 """Two models on the same problems: who solves what, differences of pass@k, and the pattern of every task.
 
-A problem is solved by a model if it passed more often than guesses would (`algo/guess_floor.py`). With n responses
-"never solved" means "not in n tries", so some problems change sides by chance alone. How many is
-computed from the data: given that s of a problem's responses passed, were it chance which of the two models each
-response came from, all s would come from the trained one with probability C(m, s) / C(n + m, s), n and m responses
-each. That is also the p-value of Fisher's exact test of a new problem.
+A problem is solved by a model if it passed more often than guesses would (`algo/guess_floor.py`), and some problems
+change sides by chance alone. How many is computed from the data: given that s of a problem's n + m responses passed,
+were it chance which of the two models each response came from, the trained one would have x of the passes with
+probability C(m, x) C(n, s - x) / C(n + m, s). The p-value of Fisher's exact test is the sum of these for all x from
+what the model had: of a problem that the base never solved, C(m, s) / C(n + m, s).
 
 The patterns are those of ProRL (https://arxiv.org/abs/2505.24864, section 4.2), decided per task by interval, K the
 largest k. "Surely" means that the 95 % bootstrap interval over paired problems excludes 0 and p < 0.05:
@@ -19,7 +19,8 @@ largest k. "Surely" means that the 95 % bootstrap interval over paired problems 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from math import comb
+from functools import lru_cache
+from math import exp, lgamma
 from typing import Literal
 
 import numpy as np
@@ -31,10 +32,10 @@ from prorl.lab.evals.statistics import (
     Array,
     bootstrap_means,
     grouped,
+    least_passes,
     mean_over_domains,
     percentiles,
     rates,
-    solved_beyond_guessing,
 )
 
 SURE = 0.01  # p-value of Fisher's exact test, one-sided, below which a problem is surely new, or surely lost
@@ -54,8 +55,17 @@ class Move:
 
     base: ProblemResult
     trained: ProblemResult
-    before: bool  # whether the base solved it beyond guessing
-    after: bool  # whether the trained model did
+    least: tuple[int, int]  # passes from which on it counts as solved beyond guessing, by either
+
+    @property
+    def before(self) -> bool:
+        """Whether the base solved it beyond guessing."""
+        return self.base.solved >= self.least[0]
+
+    @property
+    def after(self) -> bool:
+        """Whether the trained model did."""
+        return self.trained.solved >= self.least[1]
 
     @property
     def outcome(self) -> Outcome:
@@ -67,17 +77,35 @@ class Move:
     @property
     def chance(self) -> tuple[float, float]:
         """Probabilities that it looks new, and that it looks lost, were both models equally good at it."""
-        solved = self.base.solved + self.trained.solved
-        if not solved:
-            return 0.0, 0.0
-        ways = comb(self.base.samples + self.trained.samples, solved)
-        return comb(self.trained.samples, solved) / ways, comb(self.base.samples, solved) / ways
+        new = lost = 0.0
+        passes = self.base.solved + self.trained.solved
+        for trained, chance in enumerate(dealt(self.trained.samples, self.base.samples, passes)):
+            before, after = passes - trained >= self.least[0], trained >= self.least[1]
+            new += chance * (after and not before)
+            lost += chance * (before and not after)
+        return new, lost
 
     @property
     def sure(self) -> bool:
         """Whether it is new or lost beyond chance."""
-        new, lost = self.chance
-        return (self.outcome == "new" and new < SURE) or (self.outcome == "lost" and lost < SURE)
+        passes, had = self.base.solved + self.trained.solved, self.trained.solved
+        chances = dealt(self.trained.samples, self.base.samples, passes)
+        extreme = {"new": chances[had:], "lost": chances[: had + 1]}.get(self.outcome)
+        return extreme is not None and sum(extreme) < SURE
+
+
+@lru_cache(maxsize=1024)
+def dealt(own: int, other: int, passes: int) -> tuple[float, ...]:
+    """The chance that 0, 1, … of the passes are among a model's own responses, were it chance whose each one is."""
+
+    def ways(of: int, chosen: int) -> float:
+        return lgamma(of + 1) - lgamma(chosen + 1) - lgamma(of - chosen + 1)
+
+    all_ways = ways(own + other, passes)
+    return tuple(
+        exp(ways(own, mine) + ways(other, passes - mine) - all_ways) if 0 <= passes - mine <= other else 0.0
+        for mine in range(min(own, passes) + 1)
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,10 +169,10 @@ def paired(base: Iterable[ProblemResult], trained: Iterable[ProblemResult]) -> l
     known = {problem.key: problem for problem in trained if problem.samples}
     first = [problem for problem in base if problem.samples and problem.key in known]
     second = [known[problem.key] for problem in first]
-    beyond = (solved_beyond_guessing(side) for side in (first, second))
+    least = zip(least_passes(first), least_passes(second), strict=True)
     return [
-        Move(base=one, trained=other, before=before, after=after)
-        for one, other, before, after in zip(first, second, *beyond, strict=True)
+        Move(base=one, trained=other, least=passes)
+        for one, other, passes in zip(first, second, least, strict=True)
     ]
 
 

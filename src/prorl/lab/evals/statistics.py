@@ -113,12 +113,17 @@ def solved_shares(problems: Sequence[ProblemResult], k: int) -> dict[str, float 
 
 def solved_beyond_guessing(problems: Sequence[ProblemResult]) -> list[bool]:
     """Whether each problem was solved more often than by guesses, tested over all of its task and part."""
+    return [one.solved >= least for one, least in zip(problems, least_passes(problems), strict=True)]
+
+
+def least_passes(problems: Sequence[ProblemResult]) -> list[int]:
+    """How often each problem must be solved for that."""
     rates = dict(zip((problem.key for problem in problems), _guess_rates(problems), strict=True))
-    found: dict[Hashable, bool] = {}
+    found: dict[Hashable, int] = {}
     for members in grouped(problems, lambda one: (one.task, one.part)).values():
         counts = [(one.samples, one.solved) for one in members]
-        beyond = guess_floor.beyond_guessing(counts, [rates[one.key] for one in members])
-        found |= zip((one.key for one in members), beyond, strict=True)
+        least = guess_floor.least_passes(counts, [rates[one.key] for one in members])
+        found |= zip((one.key for one in members), least, strict=True)
     return [found[one.key] for one in problems]
 
 
