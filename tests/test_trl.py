@@ -151,6 +151,18 @@ def test_stalled_evaluations_reset_once_per_stall(make_trainer):
 
 
 @pytest.mark.slow
+def test_what_could_not_be_measured_counts_as_nothing(make_trainer):
+    """TRL says None, or NaN, where no response of a step could be judged."""
+    trainer, callback = make_trainer(1, stalled_evaluations=2, kl_ceiling=0.1, kl_count=1)
+    for step, value in enumerate((math.nan, None, 0.4, 0.5, None, 0.6), start=1):
+        trainer.state.global_step = step
+        callback.on_log(trainer.args, trainer.state, None, logs={"kl": None if step % 2 else math.nan})
+        callback.on_evaluate(trainer.args, trainer.state, None, metrics={"eval_reward": value})
+        callback.on_step_end(trainer.args, trainer.state, None)
+    assert callback.resets == []
+
+
+@pytest.mark.slow
 def test_a_trainer_without_a_reference_is_refused(make_trainer):
     from prorl.envs.errors import ProrlError
 

@@ -10,6 +10,8 @@ before `trainer.train(resume_from_checkpoint=checkpoint)`.
 from __future__ import annotations
 
 import json
+import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -74,13 +76,12 @@ class ReferenceResetCallback(TrainerCallback):  # type: ignore[misc]
 
     def on_log(self, *_: Any, logs: dict[str, Any] | None = None, **__: Any) -> None:
         """Take in what TRL logs."""
-        if logs and "kl" in logs:
-            self._kls = [*self._kls, float(logs["kl"])][-self._rules["kl_window"] :]
+        if (value := _number(logs, "kl")) is not None:
+            self._kls = [*self._kls, value][-self._rules["kl_window"] :]
 
     def on_evaluate(self, *_: Any, metrics: dict[str, Any] | None = None, **__: Any) -> None:
         """Take in an evaluation."""
-        if metrics and self._metric in metrics:
-            value = float(metrics[self._metric])
+        if (value := _number(metrics, self._metric)) is not None:
             gained = self._best is None or value > self._best
             self._best, self._since_best = (value, 0) if gained else (self._best, self._since_best + 1)
 
@@ -134,3 +135,9 @@ class ReferenceResetCallback(TrainerCallback):  # type: ignore[misc]
     def _copy(self, weights: dict[str, Any]) -> None:
         for name, weight in self._reference().named_parameters():
             weight.data.copy_(weights[name].data)
+
+
+def _number(values: Mapping[str, Any] | None, name: str) -> float | None:
+    """One of the values; None where TRL does not say it, or none could be measured (None or NaN there)."""
+    value = (values or {}).get(name)
+    return float(value) if value is not None and math.isfinite(value) else None

@@ -420,3 +420,15 @@ def test_a_run_that_was_told_to_pause_is_paused_and_not_waiting(tmp_path, then, 
         heart(WAITING)
         heart.close()
         assert read_history(run).health.startswith(health)
+
+
+def test_a_branch_that_validates_something_else_does_not_tell_its_parents_scores(tmp_path):
+    def told(**about):
+        origin = Resumed(step=4, config_hash="c", branched_from="easy@4", **about)
+        parent, own = [evaluated(0, 0.8), evaluated(4, 0.9)], [evaluated(4, 0.1), evaluated(8, 0.3)]
+        records = [*EVENTS[:1], *parent, origin, *own]
+        history = read_history(run_with(tmp_path / f"run{len(about)}", records))
+        return [event.score for event in history.of(Validated)], list(history.validations.get("score")), history.best.score
+
+    assert told() == ([0.8, 0.9, 0.1, 0.3], [0.8, 0.9, 0.1, 0.3], 0.9)
+    assert told(same_validation=False) == ([0.1, 0.3], [0.1, 0.3], 0.3)

@@ -303,6 +303,9 @@ class RunHistory:
             if isinstance(event, Stepped):
                 self.steps.append({**_numbers(event), **computed(event)})
                 return
+            if isinstance(event, Resumed) and event.branched_from and not event.same_validation:
+                self.validations = Columns()  # its parent's asked something else
+                self.events = [one for one in self.events if not isinstance(one, Validated)]
             if isinstance(event, Validated):
                 self.validations.append(_numbers(event))
             elif not isinstance(event, Started):

@@ -9,6 +9,7 @@ from itertools import chain
 import pytest
 
 from prorl.algo.pass_at_k import pass_at_k
+from prorl.control.events import LevelRaised
 from prorl.envs.families.numbers import LinearEquation
 from prorl.lab.creativity import Creativity, Estimate, Lengths, Responses, Row, write_creativity
 from prorl.lab.evals.evaluation_store import write_evaluation
@@ -17,6 +18,7 @@ from prorl.lab.report.boundary import boundary_sections, measured, trained_level
 from prorl.lab.report.page import section_json
 from prorl.lab.tables import text
 from support.evaluations import evaluation, result, results, voted
+from support.journals import run_with
 
 HOSTILE = '</script><img src=x onerror=alert(1)><a href="javascript:x">'
 SAMPLES = 16
@@ -96,6 +98,17 @@ def test_a_model_from_elsewhere_is_compared_but_nothing_that_training_did(tmp_pa
     assert "Not measured" in measured(tmp_path).html
 
 
+def test_problems_that_a_model_could_not_be_judged_on_are_left_out_of_all_figures(tmp_path):
+    """As where the verifier of a domain was out while one of the models was measured."""
+    problems = [replace(one, domain="code") if one.index < 2 else one for one in BASE.problems]
+    base = replace(BASE, problems=tuple(problems))
+    left = tuple(one for one in problems if one.domain != "code")
+    pages = shown(tmp_path, base, replace(BASE, model="step_000008", step=8, problems=left))
+    assert all(line["name"] != "code" for line in lines(pages["pass"].figures[0]))
+    (gain, *_) = measured(tmp_path).figures
+    assert all("code" not in trace["y"] for trace in gain.data)
+
+
 def test_a_model_that_did_not_change_has_not_moved_the_boundary(tmp_path):
     sections = shown(tmp_path, BASE, replace(BASE, model="step_000008", step=8))
     assert "surely rose on none of 1 held-out task " in sections["moved"].html
@@ -136,6 +149,24 @@ def test_a_task_without_weights_trains_all_its_own_levels(tmp_path):
     assert trained_levels(tmp_path) == {"t": (2, 1), "linear_equation": LinearEquation.levels}
     (tmp_path / "config.json").write_text(json.dumps({"tasks": {"t": {"levels": {"3": 1.0, "9": 0.0}}}}))
     assert trained_levels(tmp_path) == {"t": (3,)}
+
+
+def test_of_adaptive_levels_those_are_trained_that_have_come_into_play(tmp_path):
+    raised = LevelRaised(step=4, task="linear_equation", level=3)
+    tasks = {"linear_equation": {"levels": {}, "adaptive": {"start": 2}}}
+    for of, top in (((), 2), ((raised,), 3)):
+        run = run_with(tmp_path / str(top), of, tasks=tasks)
+        assert trained_levels(run) == {"linear_equation": LinearEquation.levels[:top]}
+
+
+def test_nothing_is_above_levels_that_are_not_known(tmp_path):
+    def climbed(model, step, solved):
+        return evaluation(model, [*results([9] * 8), *results([solved] * 8, part="levels")], step=step)
+
+    shelve(tmp_path, "evaluation", climbed("base", 0, 0), climbed("step_000008", 8, 9))
+    (tmp_path / "config.json").write_text(json.dumps({"tasks": {"t": {"levels": {}}}}))
+    (levels,) = [one for one in boundary_sections(tmp_path) if one.key.endswith("levels")]
+    assert "Above the trained levels" not in levels.html
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from prorl.control.events import LevelRaised
 from prorl.envs.files import StorageError, decode_json
 from prorl.envs.registry import TASKS
 from prorl.lab import results
@@ -23,6 +24,7 @@ from prorl.lab.report.rollouts import solvable_html
 from prorl.lab.results import NAMES, PARTS, Pair
 from prorl.lab.tables import Cell, Figure, Number, Table, count, listing, points
 from prorl.rollout.pipeline import unanswered_share
+from prorl.run.history import read_events
 from prorl.run.layout import CONFIG, EVALS
 
 HOW_TO_READ = (
@@ -318,16 +320,27 @@ def _outcome_table(models: Sequence[Drawn]) -> Table:
 
 
 def trained_levels(folder: Path) -> Levels:
-    """What a run's recipe says of the levels of each task; a task without weights for them trains all its own.
+    """What a run's recipe says of the levels of each task; a task without weights for them trains all its own, and
+    one whose levels are adaptive those that have come into play.
 
     A recipe that cannot be read, which a page says elsewhere, says nothing.
     """
     try:
         config: Mapping[str, Any] = decode_json((folder / CONFIG).read_bytes())
-        return {
-            name: tuple(int(level) for level, weight in asked["levels"].items() if weight)
+        highest = {
+            name: asked["adaptive"]["start"] for name, asked in config["tasks"].items() if asked.get("adaptive")
+        }
+        for event in read_events(folder) if highest else ():
+            if isinstance(event, LevelRaised):
+                highest[event.task] = event.level
+        levels = {
+            name: [int(level) for level, weight in asked["levels"].items() if weight]
             or (TASKS[name](None).levels if name in TASKS else ())
             for name, asked in config["tasks"].items()
+        }
+        return {
+            name: tuple(level for level in of if level <= highest.get(name, level))
+            for name, of in levels.items()
         }
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return {}
@@ -382,7 +395,8 @@ def _by_level(problems: Sequence[ProblemResult], k: int) -> Curve:
 def _beyond(shown: Shown, trained: Levels, ks: Sequence[int]) -> str:
     """For which tasks pass@k surely rose above the trained levels."""
     moves = shown.pair.moves("levels") if shown.pair else []
-    above = [one for one in moves if one.base.level > max(trained.get(one.base.task, ()), default=-1)]
+    tops = {task: max(levels, default=math.inf) for task, levels in trained.items()}  # inf: not known
+    above = [one for one in moves if one.base.level > tops.get(one.base.task, -1)]
     by_task = sorted(grouped(above, lambda move: move.base.task).items())
     found = {task: differences(moves, ks) for task, moves in by_task}
     told = []

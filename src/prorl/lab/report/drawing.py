@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import html
 import textwrap
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
@@ -116,7 +117,15 @@ class Drawn:
 
 
 def drawn(evaluations: Sequence[Evaluation]) -> list[Drawn]:
-    """The base first and in grey, models from elsewhere, then checkpoints by step on a scale of colours."""
+    """The base first and in grey, models from elsewhere, then checkpoints by step on a scale of colours.
+
+    With the problems that all could be judged on.
+    """
+    judged = Counter(one.key for each in evaluations for one in each.problems if one.samples)
+    evaluations = [
+        replace(each, problems=tuple(one for one in each.problems if judged[one.key] == len(evaluations)))
+        for each in evaluations
+    ]
     others = [one for one in evaluations if one.model != BASE]
     foreign = [one for one in others if one.step is None]
     steps = [one for one in others if one.step is not None]
