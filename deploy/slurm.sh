@@ -50,16 +50,32 @@ fi
 address=$ip:${PORT:-6379}
 workers=$((${#nodes[@]} - 1))
 
+requeue() {
+    scontrol requeue "${SLURM_JOB_ID:?}"
+    exit "$PREEMPTED"
+}
+
+# Ray asks for a token as soon as an earlier run left one in the home directory, and its commands do not agree on it.
+export RAY_AUTH_MODE=token
+RAY_AUTH_TOKEN=$(od --address-radix=n --read-bytes=32 --format=x1 /dev/urandom | tr --delete ' \n')
+export RAY_AUTH_TOKEN
+
 srun --overlap --cpu-bind=none --nodes=1 --ntasks=1 --nodelist="${nodes[0]}" \
     ray start --head --node-ip-address="$ip" --port="${PORT:-6379}" --disable-usage-stats --block &
 head=$!
+tries=0
 until ray health-check --address "$address" 2> /dev/null; do
     kill -0 "$head" 2> /dev/null || { echo "Ray did not start on ${nodes[0]}: see above" >&2 && exit 1; }
+    ((asked == 0)) || requeue
+    if ((++tries > 150)); then
+        echo "Ray on ${nodes[0]} does not answer at $address: see below, or set HEAD_IP" >&2
+        ray health-check --address "$address"
+    fi
     sleep 2
 done
 if ((workers > 0)); then
     srun --overlap --cpu-bind=none --nodes="$workers" --ntasks="$workers" --exclude="${nodes[0]}" \
-        ray start --address="$address" --disable-usage-stats --block &
+        bash -c "for try in 1 2 3; do ray start --address=$address --disable-usage-stats --block; sleep 5; done" &
 fi
 python - "$address" "${#nodes[@]}" << 'WAIT'
 import sys, time
@@ -75,11 +91,6 @@ while (alive := sum(node["Alive"] for node in ray.nodes())) < int(sys.argv[2]):
         )
     time.sleep(2)
 WAIT
-
-requeue() {
-    scontrol requeue "${SLURM_JOB_ID:?}"
-    exit "$PREEMPTED"
-}
 
 ((asked == 0)) || requeue
 deploy/start.sh "$recipe" "$run" "$address" "$@" &

@@ -112,7 +112,8 @@ def test_a_job_begins_a_run_on_all_its_nodes(stage):
     head = line(stage, "srun --overlap --cpu-bind=none --nodes=1 ")
     assert "--ntasks=1 --nodelist=node-a ray start --head --node-ip-address=10.0.0.1 --port=6379" in head
     workers = line(stage, "srun --overlap --cpu-bind=none --nodes=2 ")
-    assert "--ntasks=2 --exclude=node-a ray start --address=10.0.0.1:6379" in workers
+    assert "--ntasks=2 --exclude=node-a bash -c" in workers
+    line(stage, "ray start --address=10.0.0.1:6379 ")
     assert line(stage, "python") == "python - 10.0.0.1:6379 3"
     assert [entry for entry in log(stage) if entry.startswith("prorl")] == [
         "prorl doctor --backend ray --address 10.0.0.1:6379 --run runs/prorl_v2 --recipe prorl_v2 seed=1",
@@ -173,8 +174,10 @@ def test_before_the_time_is_up_the_run_is_saved_and_the_job_queued_again(stage):
         # while the nodes are waited for; and while the doctor looks, whom bash waits for before it hears anything
         ("python", 'cat > /dev/null; kill -USR1 "$PPID"; sleep 0.2'),
         ("prorl", 'if [ "$1" = doctor ]; then kill -USR1 "$(ps -o ppid= "$PPID")"; sleep 0.5; fi'),
+        # while Ray's head does not answer
+        ("ray", 'case "$*" in *--block*) exec sleep 60 ;; *) kill -USR1 "$PPID"; exit 1 ;; esac'),
     ],
-    ids=["before the trainer", "before it listens"],
+    ids=["before the trainer", "before it listens", "before Ray answers"],
 )
 def test_a_job_told_to_stop_before_it_trains_is_queued_again(stage, program, act):
     path = stage / ".venv" / "bin" / program

@@ -103,6 +103,8 @@ def tell(
         raise CommandError(f"{folder} is done and obeys nothing more; branch it to go on")
     while (pending := take_in_next(config, folder / INBOX, state)) is not None:
         state = evolve(state, pending)
+    if command.name == "roll-back" and "roll-back" in state.asked:
+        raise CommandError("a roll back is asked for already: wait until `prorl status` shows it")
     judged = take_in(config, state, replace(command, end=state.inbox + 1))
     if judged.refused is not None:
         raise CommandError(judged.refused)

@@ -190,12 +190,14 @@ def between_steps(run: Run, *, rollouts_in_hand: bool = False) -> RunState:
                 record(validate(run))
         decisions = decide(plan, run.state, interrupted=run.interrupted())
         for decision in decisions:
-            record(perform(decision, run))
+            perform(decision, run)
         state = run.state
         if decisions and state.stopped is None:
             continue
         due = save_due(plan, state) and state != saved
         run.checkpointer.keep(state, due=due, good_step=good_step(plan, state), patient=rollouts_in_hand)
+        if state.stopped is None and run.interrupted():
+            continue  # a save may take long, and it looks whether there is memory left
         if state.paused is None or state.stopped is not None:
             return state
         with suppress(WaitEnded):
@@ -230,21 +232,21 @@ def validate(run: Run) -> Validated:
     )
 
 
-def perform(decision: Decision, run: Run) -> Event:
-    """Carry out one decision and say what happened; a new stage and the end only have to be recorded."""
+def perform(decision: Decision, run: Run) -> None:
+    """Carry out one decision and record what happened; a new stage and the end only have to be recorded."""
+    before, log = run.state, run.event_log
     match decision:
         case ResetReference():
-            return _reset_reference(decision, run)
+            log.record(_reset_reference(decision, run))
         case Intervene(action="roll_back"):
-            before = run.state
-            folder = roll_back(run.store, run.backend.learner, run.event_log, up_to=decision.good_step)
+            tell = partial(intervened, decision, before)
+            folder = roll_back(run.store, run.backend.learner, log, up_to=decision.good_step, tell=tell)
             run.in_hand.restore(folder)
             run.backend.sync(run.state.version)
-            return intervened(decision, before, landed=run.state)
         case Intervene():
-            return intervened(decision, run.state)
+            log.record(intervened(decision, before))
         case _:
-            return decision
+            log.record(decision)
 
 
 def _reset_reference(decision: ResetReference, run: Run) -> ReferenceReset:

@@ -110,7 +110,7 @@ def branch_run(
     """
     parent = RunStore.open(folder, report=console.say)
     before = check(parent.config, str(folder))
-    config = build.settled(changed(before, {"name": target.name}, overrides))
+    config = build.settled(choose_backend(changed(before, {"name": target.name}, overrides))[0])
     require_tracker(config.log)
     require_new(target, to_json(config))
     checkpoint = parent.latest_checkpoint() if step is None else parent.checkpoint(step)

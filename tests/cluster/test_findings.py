@@ -179,7 +179,11 @@ def test_nodes_with_gpus_must_hold_what_lies_in_host_memory():
 
 @pytest.mark.parametrize(
     ("listed", "found"),
-    [("81559, 550.54.15\n81920, 550.54.15\n", ((81559 / 1024, 80.0), "550.54.15")), ("", ((), ""))],
+    [
+        ("81559, 550.54.15\n81920, 550.54.15\n", ((81559 / 1024, 80.0), "550.54.15")),
+        ("", ((), "")),
+        ("[N/A], 580.95.05\n", ((96.0,), "580.95.05")),  # a GPU that uses the machine's memory
+    ],
 )
 def test_memory_and_driver_are_what_nvidia_smi_says(tmp_path, monkeypatch, listed, found):
     program = tmp_path / "nvidia-smi"
@@ -188,6 +192,7 @@ def test_memory_and_driver_are_what_nvidia_smi_says(tmp_path, monkeypatch, liste
     )
     program.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr("prorl.cluster.survey.machine_memory", lambda: (96 * 2**30, 0))
     assert gpus() == found
     program.unlink()
     assert gpus() == ((), "")

@@ -18,10 +18,25 @@ def level_weights(
     )
 
 
+def remembered(recent: Sequence[tuple[int, float]], most: int) -> tuple[tuple[int, float], ...]:
+    """What `is_mastered` is asked about, in at most so many entries: above that the older half is joined in pairs.
+
+    So any number of rollouts is reached at last, however few a step brings.
+    """
+    if len(recent) <= most:
+        return tuple(recent)
+    old, new = recent[: most // 2], recent[most // 2 :]
+    joined = (
+        (first + second, (first * one + second * other) / max(1, first + second))
+        for (first, one), (second, other) in zip(old[::2], old[1::2], strict=True)
+    )
+    return (*joined, *new)
+
+
 def is_mastered(recent: Sequence[tuple[int, float]], *, rollouts: int, raise_at: float) -> bool:
     """Whether the newest judged rollouts of the highest level, at least so many, have a mean score of `raise_at`.
 
-    `recent` are (rollouts, mean score) of the steps since the level was reached, the newest last.
+    `recent` are (rollouts, mean score) of the steps since the level was reached, or of several, the newest last.
     """
     count, total = 0, 0.0
     for judged, score in reversed(recent):

@@ -101,7 +101,8 @@ def say(sentence: str) -> None:
 
 
 class _Output(io.TextIOWrapper):
-    """Text output that goes to nobody, without an error, once its reader has ended."""
+    """Text output that goes to nobody, without an error, once its reader has ended; what a full disk cannot take is
+    missed."""
 
     def write(self, text: str, /) -> int:
         self._outlive(super().write, text)
@@ -114,6 +115,8 @@ class _Output(io.TextIOWrapper):
         try:
             act(*text)
         except OSError as error:
+            if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+                return
             if error.errno not in (errno.EIO, errno.EPIPE):  # its terminal was closed, its reader has ended
                 raise
             os.dup2(os.open(os.devnull, os.O_WRONLY), self.fileno())

@@ -19,7 +19,7 @@ from typing import Any
 
 from packaging.specifiers import SpecifierSet
 
-from prorl.cluster.capacity import PLANNED
+from prorl.cluster.capacity import GIB, PLANNED
 from prorl.cluster.settings import ClusterError, device_kind, free_address, places, use_interface_of
 from prorl.config.schema import RunConfig
 from prorl.envs.errors import ProrlError
@@ -203,8 +203,10 @@ def gpus() -> tuple[tuple[float, ...], str]:
         listed = subprocess.run(query, capture_output=True, text=True, timeout=60, check=True).stdout
     except (OSError, subprocess.SubprocessError):
         return (), ""
-    rows = [line.split(", ") for line in listed.splitlines() if line.strip()]
-    return tuple(float(memory) / 1024 for memory, _ in rows), rows[0][1] if rows else ""
+    rows = [line.rsplit(", ", 1) for line in listed.splitlines() if line.strip()]
+    shared = machine_memory()[0] / GIB  # of a GPU that uses the machine's memory, whose own reads "[N/A]"
+    sizes = tuple(float(said) / 1024 if said.isdecimal() else shared for said, _ in rows)
+    return sizes, rows[0][1] if rows else ""
 
 
 def installed() -> dict[str, str]:

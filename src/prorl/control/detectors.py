@@ -63,6 +63,9 @@ MOVES: Mapping[str, tuple[str, ...]] = {
 }
 """Measures that setting a hyperparameter is meant to move; all others keep what is usual of them."""
 
+CORRECTED = {("mismatch", "icepop")}
+"""What correcting the mismatch holds, of all hyperparameters."""
+
 LIMITS = {"threshold", "hits", "of_last"}  # of a rule, as an intervention reports them
 
 
@@ -220,10 +223,10 @@ def doubtful(plan: Plan, state: RunState) -> bool:
     )
 
 
-def intervened(decision: Intervene, state: RunState, *, landed: RunState | None = None) -> Intervened:
+def intervened(decision: Intervene, state: RunState, landed: RunState | None = None) -> Intervened:
     """The event of a decision made in `state`; `landed` is the state of the checkpoint after a roll back."""
     rule, action = decision.rule, decision.action
-    undoes = landed is not None and landed.overrides != state.overrides
+    undoes = landed is not None and landed.overrides.items() - CORRECTED != state.overrides.items() - CORRECTED
     # What a command broke is mended by undoing it: with the old hyperparameters, at the old rate.
     lowers = action == "lower_lr" or (action == "roll_back" and not undoes)
     acted = {name: watch.acted for name, watch in state.signals.watches.items() if watch.acted}
@@ -239,10 +242,11 @@ def intervened(decision: Intervene, state: RunState, *, landed: RunState | None 
         acted=acted,
         lr_scale=state.lr_scale * rule.factor if rule and lowers else state.lr_scale,
         # Counted from where the trouble was, not from where the run goes on: the way there must not use it up.
-        lr_until=state.step + rule.steps if rule and lowers else state.lr_until,
+        lr_until=max(state.lr_until, state.step + rule.steps) if rule and lowers else state.lr_until,
         from_step=state.step if landed else None,
         obeyed=state.inbox if landed else state.obeyed,
         paused=state.paused if landed else None,
+        corrected=landed is not None and CORRECTED <= state.overrides.items(),
     )
 
 
@@ -318,7 +322,8 @@ def _action(name: str, rule: DetectorConfig, state: RunState, plan: Plan) -> tup
     """What is to be done, and a remark where it is not what the rule says first."""
     pointless = rule.action == "validation" and not state.signals.peak  # nothing to fall from
     if rule.action == "correct_mismatch":
-        pointless = hparams_now(plan, state).mismatch == "icepop"
+        # The bounds of a sequence's mean are too narrow for tokens: they would leave next to none.
+        pointless = hparams_now(plan, state).mismatch in ("icepop", "sequence_mask")
         pointless |= plan.config.learner.old_logprobs == "engine"  # nothing to correct by
     if rule.mode == "warn" or pointless:
         return "warn", ""

@@ -161,6 +161,7 @@ class Intervened:
     from_step: int | None = None  # where the run stood before a roll back
     obeyed: int = 0  # bytes of the inbox that had been obeyed when the run was rolled back
     paused: str | None = None  # why the run was paused when it was rolled back, as it is again
+    corrected: bool = False  # whether the mismatch was corrected when it was rolled back, as it is again
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,10 +10,11 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
+from prorl.algo.adaptive_levels import remembered
 from prorl.control import detectors, events
 from prorl.control.detectors import Signals
 
-LEVEL_MEMORY = 64  # steps of scores on a task's highest level
+LEVEL_MEMORY = 64  # entries of scores on a task's highest level, the newest of a step each
 KL_MEMORY = 32  # steps of KL history kept for the ceiling rule; its window may not be longer
 SHARE_MEMORY = 0.8  # weight of the past in the running informative share
 
@@ -133,8 +134,8 @@ def _after_step(state: RunState, event: events.Stepped) -> RunState:
     levels = dict(state.levels)
     for task, judged in rollout_stats.top_rollouts.items():
         reached = levels.get(task, TaskLevel())
-        recent = (*reached.recent, (judged, rollout_stats.top_scores[task]))[-LEVEL_MEMORY:]
-        levels[task] = replace(reached, recent=recent)
+        recent = (*reached.recent, (judged, rollout_stats.top_scores[task]))
+        levels[task] = replace(reached, recent=remembered(recent, LEVEL_MEMORY))
     return replace(
         state,
         step=event.step,
@@ -175,8 +176,8 @@ def _after_intervention(state: RunState, event: events.Intervened) -> RunState:
     )
     if event.action == "pause":
         return replace(after, paused=f"{event.detector}: {event.reason}")
-    if event.action == "correct_mismatch":
-        return replace(after, overrides={**state.overrides, "mismatch": "icepop"})
+    if event.action == "correct_mismatch" or event.corrected:
+        after = replace(after, overrides={**state.overrides, **dict(detectors.CORRECTED)})
     if event.action == "validation":
         return replace(after, asked=(*_without(state.asked, "validation"), "validation"))
     if event.action == "roll_back":  # the checkpoint may be one that a stop left behind

@@ -260,7 +260,7 @@ class FallbackDecoder:
     def forward(self, tokens_RN: Tensor, mask_RL: Tensor, cache: DynamicCache) -> Tensor:
         """Next-token logits after the last N columns of a left-padded context of L columns, shape RV."""
         positions_RL = (mask_RL.cumsum(-1) - 1).clamp_(min=0)
-        training = self._model.training
+        training = [module for module in self._model.modules() if module.training]
         self._model.eval()  # neither dropout nor gradient checkpointing, which drops the cache
         try:
             output = self._model(
@@ -272,7 +272,8 @@ class FallbackDecoder:
                 **self._options,
             )
         finally:
-            self._model.train(training)
+            for module in training:  # a layer may be, in a model that is not: the learner's checkpoint activations
+                module.training = True
         logits: Tensor = output.logits[:, -1]
         return logits
 

@@ -291,8 +291,8 @@ def prune(store: RunStore, rules: SaveConfig, *, best: int | None, good: int) ->
     """
     _ = store.journal  # only the trainer may delete
     steps = store.checkpoints()
-    keep = {0, best, *[step for step in steps if step <= good][-1:]}
     whole = [step for step, path in steps.items() if intact(path)]
+    keep = {0, best, *[step for step in whole if step <= good][-1:]}
     for step in whole[: -rules.keep_last]:
         if step in keep or (rules.keep_every and step % rules.keep_every == 0):
             continue

@@ -110,8 +110,9 @@ def hold_lock(path: Path, *, used: str = "trained") -> Iterator[None]:
                     ) from error
                 time.sleep(PAUSE)
         with explain_no_room(path):
-            os.ftruncate(descriptor, 0)
-            os.pwrite(descriptor, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
+            who = f"process {os.getpid()} on {socket.gethostname()}\n".encode()
+            os.pwrite(descriptor, who, 0)  # before what is longer is cut off, which would need room again
+            os.ftruncate(descriptor, len(who))
         yield
     finally:
         os.close(descriptor)

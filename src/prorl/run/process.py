@@ -181,7 +181,7 @@ def retry_on_full_disk(write: Callable[[], T], interrupt: Interrupt | None) -> T
             try:
                 interrupt.wait(f"paused: {error}; trying again in {RETRY:.0f} s", RETRY)
             except WaitEnded:
-                raise error from None
+                return write()  # there may be room by now
 
 
 def machine_memory() -> tuple[int, int]:

@@ -6,7 +6,7 @@ problems; what only rounds differently, as another version of torch does, is sai
 
 import hashlib
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from itertools import islice
@@ -90,20 +90,25 @@ def resume(
     ended = f"taken up again, as {after}" if after else ""
     torn = f"{damage}: what lay behind step {state.step} is set aside" if damage else ""
     told = [Warned(step=state.step, text=text) for text in (ended, torn, *rounding) if text]
-    for warned in dict.fromkeys([event for event in told_again if isinstance(event, Warned)] + told):
-        log.record(warned)
+    again = [event for event in told_again if not isinstance(event, Resumed)]
+    for event in again + [warned for warned in told if warned not in again]:
+        log.record(event)
     return log
 
 
-def roll_back(store: RunStore, learner: Learner, log: EventLog, *, up_to: int) -> Path:
+def roll_back(
+    store: RunStore, learner: Learner, log: EventLog, *, up_to: int, tell: Callable[[RunState], Event]
+) -> Path:
     """Return a running run to its newest whole checkpoint of step `up_to` or before, as `resume` would.
 
-    A branch may hold none that old; then it is the oldest. Journal and `log` go on from there. Returns its folder.
+    A branch may hold none that old; then it is the oldest. Journal and `log` go on from there, first with what `tell`
+    says of the state that this led to. Returns its folder.
     """
     checkpoint = store.latest_checkpoint(up_to=max(up_to, min(store.checkpoints(), default=0)))
     log.state, told_again = _return_to(store, checkpoint)
     for event in told_again:
         log.record(event)
+    log.record(tell(log.state))  # before the learner, which takes long: a kill must not give back what was undone
     _restore(store, learner, checkpoint, log.state)
     return checkpoint.path
 
@@ -186,7 +191,8 @@ def hash_files(folder: Path) -> str:
 
 def _return_to(store: RunStore, checkpoint: Checkpoint) -> tuple[RunState, list[Event]]:
     """Cut the journal back; returns the state, and which events behind the checkpoint belong into it again:
-    warnings, and that the run is a branch, whose recipe holds even at a checkpoint that its parent wrote."""
+    warnings, a roll back that landed here, and that the run is a branch, whose recipe holds even at a checkpoint that
+    its parent wrote."""
     discarded = store.rewind(checkpoint)
     state = fold(_past(store, checkpoint))
     if state != _state_of(checkpoint):
@@ -194,8 +200,12 @@ def _return_to(store: RunStore, checkpoint: Checkpoint) -> tuple[RunState, list[
             f"the journal of {store.folder} does not lead to the state saved in {checkpoint.path}: "
             "was one of them edited, or copied from another run?"
         )
-    told = (r for r in discarded if r.get("kind") == Warned.kind or r.get("branched_from") is not None)
-    return state, list(map(from_record, told))
+
+    def holds(record: Mapping[str, Any]) -> bool:
+        landed = record.get("action") == "roll_back" and record["step"] == checkpoint.step
+        return landed or record.get("kind") == Warned.kind or record.get("branched_from") is not None
+
+    return state, list(map(from_record, filter(holds, discarded)))
 
 
 def _restore(store: RunStore, learner: Learner, checkpoint: Checkpoint, state: RunState) -> None:

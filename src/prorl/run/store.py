@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -189,9 +190,9 @@ class RunStore:
         return Checkpoint(path=path, state=decode_json((path / STATE).read_bytes()), **about)
 
     def has_checkpoint(self, step: int) -> bool:
-        """Whether the files of one step's checkpoint are all there; a full disk may have cost it."""
+        """Whether one step's checkpoint is there and whole, every hash checked; a full disk may have cost it."""
         self.finish_writing()
-        return intact(self.checkpoint_folder(step)) is not None
+        return intact(self.checkpoint_folder(step), hashes=True) is not None
 
     def rewind(self, checkpoint: Checkpoint) -> list[dict[str, Any]]:
         """Return to `checkpoint`: call it on resume, before anything is written.
@@ -203,11 +204,13 @@ class RunStore:
         self.finish_writing()
         if damage := self.journal.damage:
             self.report(f"{damage}; it is cut off, and kept in {self.journal.discarded_path.name}")
-        discarded = self.journal.truncate(checkpoint.journal_size)
         for kind in (CHECKPOINTS, REFERENCES):
             for path in sorted((self.folder / kind).glob("[!.]*")):
                 if not is_older(path, checkpoint.journal_size):
                     self._discard(path)
+        # After them: a kill in between must leave none whose journal is gone.
+        cut = partial(self.journal.truncate, checkpoint.journal_size)
+        discarded = retry_on_full_disk(cut, self.interrupt)
         for path in sorted((self.folder / SAMPLES).glob("step_*.jsonl")):
             if int(path.stem.removeprefix("step_")) >= checkpoint.step:
                 path.unlink()
