@@ -466,6 +466,9 @@ def test_a_roll_back_that_goes_much_further_than_it_says_is_asked_about(told):
     for path in (told / "checkpoints").iterdir():
         if path.name != "step_000000":
             shutil.rmtree(path)
+    with pytest.raises(CommandError, match="asked for already"):  # a second one would land before the first
+        tell(told, ["roll-back"])
+    (told / INBOX).unlink()
     with pytest.raises(UnconfirmedError, match="up to step 4 is that of step 0: add --yes"):
         tell(told, ["roll-back"])
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import time
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from prorl.commands import INBOX, parse_command, send
-from prorl.config.schema import SaveConfig
+from prorl.config.schema import LearnerConfig, SaveConfig
 from prorl.control.decide import TOLD_TO_STOP, decide
 from prorl.control.detectors import degraded
 from prorl.control.events import CommandGiven, Intervened, ReferenceReset, Resumed, Stepped, Validated, Warned
@@ -19,6 +20,7 @@ from prorl.control.state import fold, from_json
 from prorl.envs.files import StorageError
 from prorl.envs.types import Verdict
 from prorl.local.engine import require_room
+from prorl.run.checkpoint import Checkpointer
 from prorl.run.history import RunHistory, describe
 from prorl.run.resume import branch, resume, roll_back
 from prorl.run.store import RunStore
@@ -210,7 +212,8 @@ def test_a_branch_that_is_rolled_back_to_where_it_began_is_still_a_branch(new_br
         learner = FakeLearner(0.1)
         event_log = resume(store, learner, store.checkpoint(8), config_hash="d")
         event_log.record(replace(of(new_branch.parent / "parent", Stepped)[-1], step=9))
-        roll_back(store, learner, event_log, up_to=8)
+        told = Warned(step=8, text="rolled back")
+        roll_back(store, learner, event_log, up_to=8, tell=lambda landed: told)
         assert (event_log.state.step, event_log.state.config_hash) == (8, "d")
     (resumed,) = of(new_branch, Resumed)
     assert (resumed.config_hash, resumed.branched_from) == ("d", "parent@8")
@@ -500,6 +503,100 @@ def test_a_pause_that_a_stop_ended_is_not_obeyed_again_after_a_roll_back(tmp_pat
     second = {"commands": {12: "roll-back=5"}, "wait": lambda *_: pytest.fail("paused again")}
     assert run_in(folder, STRICT, save=save, **second).stopped == "done"
     assert RunHistory(folder).paused is None
+
+
+def die(*_, **__):
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("words", ["roll-back", "roll-back=5"])
+@pytest.mark.parametrize("moment", ["in the middle", "before it is saved"])
+def test_a_kill_during_a_roll_back_undoes_nothing_of_it(tmp_path, monkeypatch, words, moment):
+    def run(folder, **changes):
+        return run_in(folder, STRICT, save=SaveConfig(every=5, keep_last=9), **changes)
+
+    told = {7: "kl.coef=0.5", 11: words}
+    assert run(tmp_path / "whole", commands=told).stopped == "done"
+
+    def watch(event, state) -> None:
+        if moment == "before it is saved" and isinstance(event, Intervened):
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        if moment == "in the middle":
+            patch.setattr(FakeLearner, "restore", die)
+        with pytest.raises(KeyboardInterrupt):
+            run(tmp_path / "run", commands=told, watch=watch)
+    assert run(tmp_path / "run").stopped == "done"
+    for kind in (Intervened, CommandGiven):
+        assert of(tmp_path / "run", kind) == of(tmp_path / "whole", kind)
+    assert [step.kl_coef for step in of(tmp_path / "run", Stepped)] == [
+        step.kl_coef for step in of(tmp_path / "whole", Stepped)
+    ]
+
+
+def test_a_kill_between_the_moves_of_a_roll_back_leaves_a_run_that_goes_on(tmp_path, monkeypatch):
+    plan = planned(PLAN, steps=300, validation=some_validations(every=0), reset=some_resets())
+    save = SaveConfig(every=10, keep_last=2, keep_every=20)
+    with monkeypatch.context() as patch:
+        patch.setattr(RunStore, "_discard", die)
+        with pytest.raises(KeyboardInterrupt):
+            run_in(tmp_path / "run", plan, commands={295: "roll-back=20"}, save=save)
+    assert run_in(tmp_path / "run", plan, save=save).stopped == "done"
+
+
+def test_a_best_checkpoint_that_has_rotten_costs_the_reset_to_it_and_not_the_run(tmp_path):
+    rules = some_resets(every=5, cooldown=0, target="best")
+    plan = planned(PLAN, validation=some_validations(every=2, per_domain=5, samples=2), reset=rules)
+
+    def watch(event, state) -> None:
+        best = tmp_path / "run" / "checkpoints" / f"step_{state.best_step or 0:06d}"
+        if isinstance(event, Stepped) and event.step == 5:
+            while not best.exists():  # it is written beside the step
+                time.sleep(0.01)
+            largest = max(best.iterdir(), key=lambda path: path.stat().st_size)
+            largest.write_bytes(bytes(byte ^ 1 for byte in largest.read_bytes()))
+
+    save = SaveConfig(every=2, keep_last=9)
+    assert run_in(tmp_path / "run", plan, watch=watch, save=save).stopped == "done"
+    assert of(tmp_path / "run", ReferenceReset)[0].target == "current"
+
+
+def test_who_asks_to_stop_while_the_run_saves_waits_for_no_further_step(tmp_path, monkeypatch):
+    """As the guard of memory does, which looks after a step."""
+    asked, keep = [], Checkpointer.keep
+
+    def save_and_ask(self, state, **rules):
+        keep(self, state, **rules)
+        asked.extend([state.step] * (state.step == 5))
+
+    monkeypatch.setattr(Checkpointer, "keep", save_and_ask)
+    state = run_in(tmp_path / "run", PLAN, until=lambda _: bool(asked))
+    assert (state.step, state.stopped) == (5, "interrupted")
+    assert RunStore.open(tmp_path / "run").latest_checkpoint().step == 5
+
+
+@pytest.mark.parametrize("errs", [False, True])
+def test_a_roll_back_lowers_the_rate_and_goes_on_correcting_where_the_mismatch_was_corrected(tmp_path, errs):
+    """The correction is no hyperparameter of the operator's, which undoing would mend."""
+
+    class Erring(RefusingLearner):
+        def update(self, batch, hparams):
+            found = super().update(batch, hparams)
+            return replace(
+                found, mismatch_factors={"0": 1.06 if errs and self.skill_version() >= 4 else 1.001}
+            )
+
+    def sabotage(backend) -> None:
+        backend.learner = Erring(0.3, since=6, bearable=0.05)
+        backend.learner.backend = backend
+
+    rules = some_detectors(non_finite={"steps": 4}, mismatch={"mode": "act", "cooldown": 1})
+    plan = planned(PLAN, detectors=rules, learner=LearnerConfig(old_logprobs="learner"))
+    state = run_in(tmp_path / "run", plan, sabotage=sabotage)
+    (back,) = (event for event in of(tmp_path / "run", Intervened) if event.action == "roll_back")
+    assert (state.stopped, back.lr_scale) == ("done", 0.5)
+    assert state.overrides == ({"mismatch": "icepop"} if errs else {})
 
 
 def test_a_command_that_follows_a_roll_back_after_the_same_step_is_obeyed_after_it(tmp_path):

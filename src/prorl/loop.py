@@ -16,7 +16,7 @@ from prorl.build import Session
 from prorl.commands import INBOX, take_in_next
 from prorl.control.decide import Decision, ResetReference, decide, is_quiet, save_due, validation_due
 from prorl.control.detectors import Intervene, good_step, intervened
-from prorl.control.events import Event, ReferenceReset, Stepped, Validated, Warned
+from prorl.control.events import ReferenceReset, Stepped, Validated, Warned
 from prorl.control.plan import Plan, hparams_now
 from prorl.control.state import RunState
 from prorl.envs.mixture import KEPT

@@ -25,7 +25,7 @@ from prorl.config.schema import RunConfig
 from prorl.control.events import Resumed, Warned
 from prorl.control.plan import make_plan
 from prorl.control.state import RunState, from_json
-from prorl.envs.files import encode_json, explain_no_room, write_atomic
+from prorl.envs.files import StorageError, encode_json, explain_no_room, write_atomic
 from prorl.lab.loggers import logging, require_tracker
 from prorl.lab.measurement import checked_tasks, compare_with_base, forget_other_questions, measure_base
 from prorl.lab.watch.console import Console
@@ -113,6 +113,10 @@ def branch_run(
     config = build.settled(choose_backend(changed(before, {"name": target.name}, overrides))[0])
     require_tracker(config.log)
     require_new(target, to_json(config))
+    if target.exists() and any(target.iterdir()):
+        raise StorageError(
+            f"{target} is not empty: a branch begins in a folder of its own; choose another name"
+        )
     checkpoint = parent.latest_checkpoint() if step is None else parent.checkpoint(step)
     session = _session_at(parent, checkpoint, config, console)
     with closing(session.backend):

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prorl.algo.adaptive_levels import is_mastered, level_weights
+from prorl.algo.adaptive_levels import is_mastered, level_weights, remembered
 
 
 def test_the_highest_levels_share_what_is_not_replayed():
@@ -29,3 +29,16 @@ def test_a_level_is_mastered_by_its_newest_rollouts():
     assert is_mastered([(16, 0.5), (16, 0.5)], **rules)
     assert is_mastered([(512, 0.0), (16, 0.4), (16, 0.6)], **rules), "how it began does not count"
     assert not is_mastered([(512, 1.0), (16, 0.4), (16, 0.5)], **rules)
+
+
+def test_any_number_of_rollouts_is_reached_in_few_entries_and_the_newest_stay_as_they_were():
+    recent: tuple[tuple[int, float], ...] = ()
+    for step in range(1000):
+        recent = remembered((*recent, (2, step / 1000)), 64)
+        assert len(recent) <= 64
+    assert recent[-32:] == tuple((2, step / 1000) for step in range(968, 1000))
+    assert sum(rollouts for rollouts, _ in recent) == 2000
+    assert sum(rollouts * score for rollouts, score in recent) / 2000 == pytest.approx(0.4995)
+    assert is_mastered(recent, rollouts=256, raise_at=0.8)
+    assert not is_mastered(recent, rollouts=512, raise_at=0.9), "the newest 256 steps have a mean of 0.87"
+    assert remembered(((0, 0.0),) * 65, 64) == ((0, 0.0),) * 64, "steps in which nothing could be judged"

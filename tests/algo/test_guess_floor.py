@@ -55,5 +55,7 @@ def test_the_least_passes_are_those_that_the_cut_lets_through():
     solved, rates = [(16, 12), (16, 3), (16, 0), (64, 9)], [0.1, 0.1, 0.1, 0.1]
     assert beyond_guessing(solved, rates) == [True, False, False, False]
     assert least_passes(solved, rates)[0] == 12, "the cut is at the one that stands out"
-    assert least_passes([(4, 0), (4, 1)], [0.5, 0.5]) == [5, 5], "nothing stands out: no number of passes would"
+    assert least_passes([(4, 0), (4, 1)], [0.5, 0.5]) == [5, 5], (
+        "nothing stands out: no number of passes would"
+    )
     assert least_passes([(4, 0), (4, 1)], [None, None]) == [1, 1]

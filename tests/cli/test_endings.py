@@ -38,6 +38,15 @@ def test_output_that_nobody_reads_any_more_ends_no_command(make):
     assert process.returncode == 7
 
 
+def test_output_that_a_full_disk_cannot_take_is_missed_and_ends_no_command():
+    writer = WRITER.replace("input()", "")
+    with open("/dev/full", "w") as full:
+        assert (
+            subprocess.run([sys.executable, "-c", writer], stdout=full, stderr=full, check=False).returncode
+            == 7
+        )
+
+
 @pytest.mark.parametrize(
     ("number", "begun", "lasts"),
     [

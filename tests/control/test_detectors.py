@@ -167,6 +167,14 @@ def test_lowering_twice_multiplies_and_lasts_from_the_later_one():
     assert [(one.lr_scale, one.lr_until) for one in said] == [(0.5, 23), (0.25, 25)]
 
 
+def test_lowering_for_a_short_time_does_not_end_a_longer_one():
+    long = AT_ONCE | LOWER | {"factor": 0.5, "steps": 500}
+    short = {**LOWER, "hits": 1, "of_last": 1, "factor": 0.5, "steps": 10, "threshold": 2, "rearm": 1.5}
+    spike = stepped(15, update=update(grad_norm=100.0))
+    said, _ = follow([*lengths(*CALM, HOT, 100), spike], plan(length_blowup=long, gradient_spike=short))
+    assert [(one.lr_scale, one.lr_until) for one in said] == [(0.5, 513), (0.25, 513)]
+
+
 def test_a_pause_is_repeated_as_long_as_the_trouble_lasts():
     row = {"mode": "act", "action": "pause", "cooldown": 1}
     bad = [stepped(s, rollout_stats=stats(draws=10, errors=0, accepted=0)) for s in range(1, 9)]
@@ -212,6 +220,7 @@ def test_an_validation_is_asked_for_where_one_was_above_zero_and_else_it_only_wa
     [
         ({"mismatch": "tis", "learner": LearnerConfig(old_logprobs="learner")}, True),
         ({"mismatch": "icepop", "learner": LearnerConfig(old_logprobs="learner")}, False),
+        ({"mismatch": "sequence_mask", "learner": LearnerConfig(old_logprobs="learner")}, False),
         ({"mismatch": "none", "learner": LearnerConfig(old_logprobs="engine")}, False),
     ],
 )

@@ -345,6 +345,21 @@ def test_a_branch_without_changes_is_its_parent_again(uninterrupted, tmp_path):
     assert differing == {"checkpoints/step_000006/state.json"}  # it names the recipe, and so does the recipe
 
 
+def test_a_branch_is_settled_as_a_new_run_is_and_begins_in_an_empty_folder(uninterrupted, tmp_path):
+    branch = tmp_path / "branch"
+    (tmp_path / ".branch.tmp-0123abcd").mkdir()  # of one that was killed
+    branch_run(
+        uninterrupted, branch, ["threads=0", "workers=1", "device=auto", "backend=auto"], quiet(), step=4
+    )
+    config = RunStore.open(branch).config
+    assert (config["threads"] >= 1, config["device"], config["backend"]) == (True, "cpu", "local")
+    assert [path.name for path in tmp_path.iterdir()] == ["branch"]
+    (tmp_path / "taken").mkdir()
+    (tmp_path / "taken" / "slurm.out").touch()
+    with pytest.raises(StorageError, match="is not empty"):
+        branch_run(uninterrupted, tmp_path / "taken", [], quiet())
+
+
 def test_a_branch_can_return_to_the_best_policy_of_its_parent(uninterrupted, tmp_path):
     best = fold(events(uninterrupted)).best_step
     assert best == 0

@@ -176,6 +176,14 @@ def test_a_model_in_training_mode_decodes_without_dropout_and_stays_in_it():
     assert model.training
 
 
+def test_a_layer_that_checkpoints_its_activations_goes_on_doing_so_after_decoding():
+    """The learner leaves that layer alone in training mode."""
+    model = gpt2().eval()
+    model.transformer.h[0].training = True
+    LocalEngine(model, eos_ids=(), pad_id=0).score((5, 6), (7, 8, 9))
+    assert [name for name, module in model.named_modules() if module.training] == ["transformer.h.0"]
+
+
 @given(st.lists(st.integers(0, 5), min_size=1, max_size=40), st.integers(1, 9))
 def test_every_row_lives_in_exactly_one_slot_of_a_block_of_its_prompt(prompts, width):
     layout = pack(prompts, width)

@@ -258,6 +258,13 @@ def test_a_damaged_checkpoint_never_counts_as_the_newest(store):
     assert store.latest_checkpoint().step == 2
 
 
+def test_a_damaged_checkpoint_is_not_the_last_good_one(store):
+    train(store, 1, 2, 3, 4)
+    (store.checkpoint_folder(2) / "model").unlink()
+    prune(store, SaveConfig(keep_last=1), best=None, good=2)
+    assert list(store.checkpoints()) == [1, 2, 4]
+
+
 def test_a_failed_deletion_is_reported_and_not_fatal(store, reports, monkeypatch):
     train(store, 1, 2)
 

@@ -428,7 +428,11 @@ def test_a_branch_that_validates_something_else_does_not_tell_its_parents_scores
         parent, own = [evaluated(0, 0.8), evaluated(4, 0.9)], [evaluated(4, 0.1), evaluated(8, 0.3)]
         records = [*EVENTS[:1], *parent, origin, *own]
         history = read_history(run_with(tmp_path / f"run{len(about)}", records))
-        return [event.score for event in history.of(Validated)], list(history.validations.get("score")), history.best.score
+        return (
+            [event.score for event in history.of(Validated)],
+            list(history.validations.get("score")),
+            history.best.score,
+        )
 
     assert told() == ([0.8, 0.9, 0.1, 0.3], [0.8, 0.9, 0.1, 0.3], 0.9)
     assert told(same_validation=False) == ([0.1, 0.3], [0.1, 0.3], 0.3)

@@ -211,11 +211,18 @@ def test_without_anybody_to_wait_or_before_a_run_begins_there_is_no_waiting_for_
             retry_on_full_disk(full(1), interrupt)
 
 
+def test_a_wish_to_stop_does_not_give_up_what_there_is_room_for_by_then(wish, monkeypatch):
+    monkeypatch.setattr(process, "RETRY", 60)
+    with wish.listening():
+        os.kill(os.getpid(), signal.SIGUSR1)
+        assert retry_on_full_disk(full(1), wish) == "written"
+
+
 def test_a_wish_to_stop_ends_the_wait_for_room(wish):
     with wish.listening():
         threading.Timer(0.1, signal.raise_signal, [signal.SIGTERM]).start()
         with pytest.raises(NoRoomError, match="full"):
-            retry_on_full_disk(full(1), wish)
+            retry_on_full_disk(full(2), wish)
 
 
 def test_want_of_memory_is_a_wish_too(wish):

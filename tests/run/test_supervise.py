@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from prorl.config.schema import DeadlinesConfig
 from prorl.run.layout import CHECKPOINTS, HEARTBEAT, LOG, STACKS
+from prorl.run.process import Heartbeat
 from prorl.run.supervise import CRASH_LOOP, Beat, Ending, Patience, Supervisor
 from support.processes import eventually, shell, state
 
@@ -115,6 +117,24 @@ def test_what_a_run_did_before_a_roll_back_is_no_measure_of_its_progress(supervi
         if life < 5: die()
     """
     assert supervisor(code).run() == 0
+
+
+def test_a_run_that_is_rolled_back_in_every_life_and_dies_is_given_up(supervisor, folder, said):
+    (folder / CHECKPOINTS / "step_000000").mkdir(parents=True)
+    assert supervisor("heart(10); time.sleep(0.3); heart(5); time.sleep(0.2); die()").run() == CRASH_LOOP
+    assert len(lives(folder)) <= QUICK.crashes + 1
+
+
+def test_the_beat_of_an_earlier_trainer_of_the_same_number_is_none_of_this_one(supervisor, folder):
+    """As in a container that was started again: its processes have the numbers of before."""
+    heart = Heartbeat(folder / HEARTBEAT, DeadlinesConfig(), step=3)
+    heart("learn")
+    watch = supervisor("pass")
+    watch._start([sys.executable, "-c", ""], {}, set()).wait()
+    assert watch._beat(os.getpid()) is None
+    heart("judge")
+    assert watch._beat(os.getpid()).phase == "judge"
+    heart.close()
 
 
 def test_a_crash_loop_before_the_first_checkpoint_names_nothing_that_is_not_there(supervisor, folder, said):

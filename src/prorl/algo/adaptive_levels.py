@@ -19,18 +19,18 @@ def level_weights(
 
 
 def remembered(recent: Sequence[tuple[int, float]], most: int) -> tuple[tuple[int, float], ...]:
-    """What `is_mastered` is asked about, in at most so many entries: above that the older half is joined in pairs.
+    """What `is_mastered` is asked about, with one entry fewer if there are more than `most`.
 
-    So any number of rollouts is reached at last, however few a step brings.
+    Of the older half the two neighbours of fewest rollouts become one. So any number of rollouts is reached, however
+    few a step brings.
     """
     if len(recent) <= most:
         return tuple(recent)
-    old, new = recent[: most // 2], recent[most // 2 :]
-    joined = (
-        (first + second, (first * one + second * other) / max(1, first + second))
-        for (first, one), (second, other) in zip(old[::2], old[1::2], strict=True)
-    )
-    return (*joined, *new)
+    old, new = recent[: -(most // 2)], recent[-(most // 2) :]
+    at = min(range(len(old) - 1), key=lambda place: old[place][0] + old[place + 1][0])
+    (first, one), (second, other) = old[at : at + 2]
+    joined = (first + second, (first * one + second * other) / max(1, first + second))
+    return (*old[:at], joined, *old[at + 2 :], *new)
 
 
 def is_mastered(recent: Sequence[tuple[int, float]], *, rollouts: int, raise_at: float) -> bool:

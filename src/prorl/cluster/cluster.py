@@ -121,8 +121,8 @@ def join(address: str | None, *, cpus: int | None = None) -> None:
         ray.init(address=address, **options)
     except OSError as error:
         raise ClusterError(
-            f"no Ray cluster answers at {address} ({error}): start one with `ray start --head`, leave cluster.address "
-            "out to use this machine alone, or set RAY_AUTH_MODE=token where that cluster asks for a token"
+            f"no Ray cluster answers at {address} ({error}): start one with `ray start --head`, leave "
+            "cluster.address out to use this machine alone, or set RAY_AUTH_MODE=token if that cluster asks for one"
         ) from None
 
 

@@ -226,7 +226,9 @@ def doubtful(plan: Plan, state: RunState) -> bool:
 def intervened(decision: Intervene, state: RunState, landed: RunState | None = None) -> Intervened:
     """The event of a decision made in `state`; `landed` is the state of the checkpoint after a roll back."""
     rule, action = decision.rule, decision.action
-    undoes = landed is not None and landed.overrides.items() - CORRECTED != state.overrides.items() - CORRECTED
+    undoes = (
+        landed is not None and landed.overrides.items() - CORRECTED != state.overrides.items() - CORRECTED
+    )
     # What a command broke is mended by undoing it: with the old hyperparameters, at the old rate.
     lowers = action == "lower_lr" or (action == "roll_back" and not undoes)
     acted = {name: watch.acted for name, watch in state.signals.watches.items() if watch.acted}
@@ -246,7 +248,7 @@ def intervened(decision: Intervene, state: RunState, landed: RunState | None = N
         from_step=state.step if landed else None,
         obeyed=state.inbox if landed else state.obeyed,
         paused=state.paused if landed else None,
-        corrected=landed is not None and CORRECTED <= state.overrides.items(),
+        corrected=landed is not None and state.overrides.items() >= CORRECTED,
     )
 
 

@@ -272,7 +272,9 @@ class FallbackDecoder:
                 **self._options,
             )
         finally:
-            for module in training:  # a layer may be, in a model that is not: the learner's checkpoint activations
+            for (
+                module
+            ) in training:  # a layer may be, in a model that is not: the learner's checkpoint activations
                 module.training = True
         logits: Tensor = output.logits[:, -1]
         return logits

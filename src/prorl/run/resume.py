@@ -108,7 +108,9 @@ def roll_back(
     log.state, told_again = _return_to(store, checkpoint)
     for event in told_again:
         log.record(event)
-    log.record(tell(log.state))  # before the learner, which takes long: a kill must not give back what was undone
+    log.record(
+        tell(log.state)
+    )  # before the learner, which takes long: a kill must not give back what was undone
     _restore(store, learner, checkpoint, log.state)
     return checkpoint.path
 
@@ -130,6 +132,8 @@ def branch(
         parent.folder / TOKENIZER,
         *(parent.folder / EVALS / name for name in BASE_RESULTS),
     ]
+    for left in folder.parent.glob(f".{folder.name}{files.TEMPORARY}*"):  # by one that was killed meanwhile
+        shutil.rmtree(left, ignore_errors=True)
     aside = files.temporary_name(folder)
     try:
         parent.require_history(checkpoint)

@@ -116,7 +116,9 @@ class Supervisor:
         self._patience = patience or Patience()
         self._awaited = {*stop_signals(), AT_ONCE, signal.SIGCHLD, signal.SIGALRM}
         self._asked: signal.Signals | None = None
-        self._best = -1  # the most steps any trainer completed
+        self._best = -1  # the most steps any trainer completed, since one of them was rolled back
+        self._reached = -1  # the most steps of all
+        self._left: Beat | None = None  # by another trainer, before this one began
         self._crashes = 0  # since then
 
     def run(self) -> int:
@@ -134,8 +136,11 @@ class Supervisor:
                     self._log(f"stopped at once, unsaved{self._keep_stacks()}; {self._way_on()}")
                     return _STATUS[self._asked]
                 step = ending.beat.step if ending.beat else 0
-                if step < ending.reached:  # it was rolled back: what it did before is no measure
+                if (
+                    step < ending.reached > self._reached
+                ):  # it was rolled back: what it did before is no measure
                     self._best = -1
+                self._reached = max(self._reached, ending.reached)
                 self._crashes = 1 if step > self._best else self._crashes + 1
                 self._best = max(self._best, step)
                 if self._crashes >= self._patience.crashes:
@@ -156,7 +161,7 @@ class Supervisor:
     def _start(
         self, command: Sequence[str], environment: Mapping[str, str], mask: set[signal.Signals]
     ) -> subprocess.Popen[bytes]:
-        parent = os.getpid()
+        parent, self._left = os.getpid(), read_beat(self._folder)
 
         def settle() -> None:
             prctl(SET_PDEATHSIG, signal.SIGKILL)
@@ -209,7 +214,8 @@ class Supervisor:
 
     def _beat(self, pid: int) -> Beat | None:
         beat = read_beat(self._folder)
-        return beat if beat is not None and beat.pid == pid else None
+        # Where a container was started again, the trainer of the one before may have had this number.
+        return beat if beat is not None and beat.pid == pid and beat != self._left else None
 
     def _end(self, trainer: subprocess.Popen[bytes], beat: Beat) -> None:
         """Ask a hanging trainer where it is, keep the answer, and kill it."""

@@ -46,7 +46,7 @@ def test_so_it_is_where_guesses_are_often_right(samples, rate):
     """A problem is new there although the base passed a few times, as guesses would."""
     rng = np.random.default_rng(1)
     skill = rate * rng.choice([1, 1.5, 2, 3], size=2000)
-    guessed = [dict(guesses=samples, guessed=int(hits)) for hits in rng.binomial(samples, rate, size=2000)]
+    guessed = [{"guesses": samples, "guessed": int(hits)} for hits in rng.binomial(samples, rate, size=2000)]
 
     def measured():
         passed = enumerate(rng.binomial(samples, skill))

@@ -328,7 +328,9 @@ def trained_levels(folder: Path) -> Levels:
     try:
         config: Mapping[str, Any] = decode_json((folder / CONFIG).read_bytes())
         highest = {
-            name: asked["adaptive"]["start"] for name, asked in config["tasks"].items() if asked.get("adaptive")
+            name: asked["adaptive"]["start"]
+            for name, asked in config["tasks"].items()
+            if asked.get("adaptive")
         }
         for event in read_events(folder) if highest else ():
             if isinstance(event, LevelRaised):
