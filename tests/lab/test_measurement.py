@@ -250,6 +250,17 @@ def test_a_chunk_that_cannot_be_judged_costs_nothing_else_and_is_asked_again(tmp
     assert [problem.prompt for problem in evaluation.problems] == [LOST[0].prompt, *asked]
 
 
+def test_an_outage_is_waited_for_where_every_problem_is_a_chunk_of_its_own(tmp_path, monkeypatch):
+    """As with many tries at each: one problem alone might be one that nobody can judge."""
+    monkeypatch.setattr(measurement, "RESPONSES_AT_A_TIME", 1)
+    asked = {"test": [one for one in ASKED["test"] if one.task == "word_list"][:6]}
+    judge = Broken(asked["test"])
+    monkeypatch.setattr(measurement.time, "sleep", lambda seconds: judge._broken.clear())
+    evaluation = measured(tmp_path, asked=asked, judge=judge)
+    assert [one.index for one in evaluation.problems] == [one.index for one in asked["test"]]
+    assert all(one.samples == 4 for one in evaluation.problems)
+
+
 def test_an_evaluation_in_which_nothing_could_be_judged_is_an_error_with_the_verifiers_reason(tmp_path):
     with pytest.raises(VerifierError, match="no luck"):
         measured(tmp_path, asked={"ood": LOST}, judge=Broken(LOST))

@@ -137,3 +137,13 @@ def test_one_k_is_enough_and_what_nobody_was_asked_is_not_shown():
     assert evaluation_tables(pair(BEFORE, TRAINED), (1,))[0].columns[2:] == ("pass@1", "gain in pass@1")
     other = named("step_000009", results([1], 4, task="other"), step=9)
     assert evaluation_tables(pair(BEFORE, other), (1,)) == []
+
+
+def test_a_lone_model_is_told_by_level_too():
+    levels = [solved(at, 4, part="levels", level=at, index=at) for at in (1, 2)]
+    tables = rate_tables(named("m", levels), (1,))
+    assert [table.columns for table in tables] == [("task", "level", "problems", "pass@1")]
+    assert [[text(cell) for cell in row] for row in tables[0].rows] == [
+        ["t", "1", "1", "25.0%"],
+        ["t", "2", "1", "50.0%"],
+    ]

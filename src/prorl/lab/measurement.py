@@ -8,10 +8,11 @@ done: an interrupted evaluation ends with the results of an uninterrupted one.
 
 import shutil
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, closing
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from hashlib import blake2b
 from pathlib import Path
 
 from prorl import build
@@ -41,7 +42,8 @@ from prorl.lab.evals.evaluation_store import (
     step_of,
     write_evaluation,
 )
-from prorl.lab.evals.problems import Part, ProblemResult, problem_result, with_guesses
+from prorl.lab.evals.problems import Key, Part, ProblemResult, problem_result, with_guesses
+from prorl.lab.evals.statistics import grouped
 from prorl.lab.results import Pair, evaluation_tables, gain_tables, halfway, level_tables, rate_tables
 from prorl.lab.tables import Table, print_tables
 from prorl.lab.watch.console import Console
@@ -190,7 +192,7 @@ def find(name: str, console: Console) -> Source:
     folder, at, step = name.partition("@")
     place = next((path for path in (Path(folder), RUNS / folder) if (path / JOURNAL).exists()), None)
     if place is None:
-        return Source(model=external_name(name), path=name)
+        return Source(model=external_name(name), path=name, weights=_stamps(Path(name)))
     if at and not step.isdecimal():
         raise ProrlError(f"{name}: say RUN@STEP, with the number of a step")
     store = RunStore.open(place, report=console.say)
@@ -198,6 +200,13 @@ def find(name: str, console: Console) -> Source:
     if checkpoint.step == 0:
         return base_of(store)
     return _of_run(store, checkpoint.path, step_name(checkpoint.step), checkpoint.step)
+
+
+def _stamps(folder: Path) -> str:
+    """What says that the weights in a folder are still those of before; empty where there is no folder."""
+    found = [(path.name, path.stat()) for path in sorted(folder.glob("*.safetensors"))]
+    told = "".join(f"{name} {about.st_size} {about.st_mtime_ns}\n" for name, about in found)
+    return blake2b(told.encode(), digest_size=8).hexdigest() if told else ""
 
 
 def base_of(store: RunStore) -> Source:
@@ -285,8 +294,10 @@ def ask(
     """Ask the policy that the engine serves now all questions of the evaluation in `folder`, and store how it went.
 
     The caller holds the evaluation (`evaluation_store.held`). Chunks that an earlier try stored are not asked again.
-    Problems of which no response could be judged are left out; a chunk of nothing else is not stored. Raises
-    VerifierError: not one response to any problem could be judged; StorageError: no room, or a damaged chunk.
+    Problems of which no response could be judged are asked again at the end, those of a task together, which tells an
+    outage that is waited for from a problem that nobody can judge; these are left out. A chunk of nothing else is not
+    stored. Raises VerifierError: not one response to any problem could be judged; StorageError: no room, or a damaged
+    chunk.
     """
     if asked.sampling.temperature == 0 and asked.samples > 1:
         console.say(
@@ -306,41 +317,52 @@ def ask(
         Evaluation, model=subject.model, step=subject.step, weights=subject.weights, samples=asked.samples
     )
     clock, threshold = Stopwatch(pulse, within="measure"), session.tasks.pass_threshold
-    total, done = sum(map(len, asked.questions.values())), 0
+
+    def measure(part: Part, problems: Sequence[Problem], *place: str | int) -> Evaluation:
+        began = time.perf_counter()
+        groups = sample_problems(
+            session.sampler(wait),
+            problems,
+            samples=asked.samples,
+            sampling=asked.sampling,
+            seed=derive(asked.seed, "measure", purpose(part), *place),
+            clock=clock,
+        )
+        found = (problem_result(group, part, threshold(group.problem.task)) for group in groups)
+        return evaluation(problems=tuple(found), seconds=time.perf_counter() - began)
+
+    asked_for = {
+        (one.task, part, one.level, one.index): one for part, of in asked.questions.items() for one in of
+    }
+    total, done = len(asked_for), 0
     results: list[ProblemResult] = []
     seconds, failure = 0.0, None
     with ExitStack() as ending, console.progress(f"measuring {subject.model}") as progress:
         ending.callback(_keep_incidents, folder, subject, session.backend)
-        for number, (part, start, problems) in enumerate(_chunks(asked)):
+        for number, (part, start, problems) in enumerate(_chunks(asked_for, asked.samples)):
             stored = aside / f"part_{number:03d}.parquet"
             done += len(problems)
             chunk = read_evaluation(stored) if stored.exists() else None
             if chunk is None or not subject.is_same(chunk):
-                began = time.perf_counter()
                 try:
-                    groups = sample_problems(
-                        session.sampler(wait),
-                        problems,
-                        samples=asked.samples,
-                        sampling=asked.sampling,
-                        seed=derive(asked.seed, "measure", purpose(part), start),
-                        clock=clock,
-                    )
+                    chunk = measure(part, problems, start)
                 except VerifierError as error:
                     failure = failure or error
                     continue
-                found = (problem_result(group, part, threshold(group.problem.task)) for group in groups)
-                chunk = evaluation(problems=tuple(found), seconds=time.perf_counter() - began)
                 write_evaluation(stored, chunk)
             results += chunk.problems
             seconds += chunk.seconds
             rate = asked.samples * len(results) / seconds
             progress(done, total, f"problems × {asked.samples} responses, {rate:.0f} responses/s")
+        known = {one.key for one in results}
+        unknown = {key: one for key, one in asked_for.items() if key not in known}
+        for part, start, problems in _chunks(unknown, asked.samples, least=2):
+            with suppress(VerifierError):
+                results += measure(part, problems, "again", start).problems
         if failure and not results:
             raise failure
-        asked_for = {
-            (one.task, part, one.level, one.index): one for part, of in asked.questions.items() for one in of
-        }
+        places = {key: place for place, key in enumerate(asked_for)}
+        results.sort(key=lambda one: places[one.key])
         results = with_guesses(
             session.sampler(wait),
             results,
@@ -358,12 +380,14 @@ def ask(
     return whole
 
 
-def _chunks(asked: Asked) -> Iterator[tuple[Part, int, Sequence[Problem]]]:
-    """Part, number of the first problem within it, and the problems of every chunk."""
-    size = min(PROBLEMS_AT_A_TIME, max(1, RESPONSES_AT_A_TIME // asked.samples))
-    for part, problems in asked.questions.items():
-        for start in range(0, len(problems), size):
-            yield part, start, problems[start : start + size]
+def _chunks(
+    asked: Mapping[Key, Problem], samples: int, *, least: int = 1
+) -> Iterator[tuple[Part, int, Sequence[Problem]]]:
+    """Part, number of the first problem within it, and the problems of every chunk: `least`, if there are as many."""
+    size = min(PROBLEMS_AT_A_TIME, max(least, RESPONSES_AT_A_TIME // samples))
+    for part, keys in grouped(asked, lambda key: key[1]).items():
+        for start in range(0, len(keys), size):
+            yield part, start, [asked[key] for key in keys[start : start + size]]
 
 
 def _keep_incidents(folder: Path, subject: Subject, backend: Backend) -> None:

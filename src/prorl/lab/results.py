@@ -142,15 +142,23 @@ def difference_cell(found: Difference | None) -> Number:
 
 
 def rate_tables(evaluation: Evaluation, ks: Sequence[int]) -> list[Table]:
-    """Pass rates of one model: of every part by task, and the mean over domains."""
+    """Pass rates of one model: of every part by task, and the mean over domains; and by difficulty level."""
     tables = []
-    for part, title in PARTS.items():
+    for part, title in {**PARTS, "levels": "levels of"}.items():
         if problems := [problem for problem in evaluation.problems if problem.part == part]:
+            groups = grouped(
+                problems, lambda one: (one.task, one.level) if one.part == "levels" else (one.task,)
+            )
+            named = [*groups.items(), *([((MEAN,), problems)] if part in PARTS else [])]
             rows: list[tuple[Cell, ...]] = []
-            for label, members in [*grouped(problems, lambda one: one.task).items(), (MEAN, problems)]:
+            for label, members in named:
                 cells = (Number(rate, SHARE) for rate in mean_rates(members, ks))
-                rows.append((label, len(members), *cells))
-            columns = ("task", "problems", *(f"pass@{k}" for k in ks))
+                rows.append((*label, len(members), *cells))
+            columns = (
+                *("task", "level")[: len(rows[0]) - 1 - len(ks)],
+                "problems",
+                *(f"pass@{k}" for k in ks),
+            )
             name = f"{model_name(evaluation)}: {title} problems"
             tables.append(Table(title=name, columns=columns, rows=tuple(rows)))
     return tables

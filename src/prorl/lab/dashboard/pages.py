@@ -84,7 +84,8 @@ class Evaluations:
     def refresh(self) -> None:
         """Take over what was composed, and have composed what changed. Returns at once."""
         if self._process is None:
-            found = {path: stamp(path) for path in sorted((self._folder / EVALS).glob("*/[!.]*"))}
+            paths = sorted(path for path in (self._folder / EVALS).glob("*/[!.]*") if path.is_file())
+            found = {path: stamp(path) for path in paths}
             if found != self._files:
                 self._files = found
                 self._made.seek(0)

@@ -112,14 +112,16 @@ def _facts(run: RunHistory) -> Iterator[tuple[str, str, str]]:
 
 def _seeds(group: Group) -> str:
     """The gain in the validation over seeds, and that it may be chance where the interval includes zero."""
-    gains = [scores[-1][1] - scores[0][1] for scores in map(_validation, group.runs) if len(scores) > 1]
-    if len(gains) < 2:
+    scores = [dict(found) for run in group.runs if (found := _validation(run))]
+    common = sorted(set.intersection(*map(set, scores))) if scores else []
+    if len(scores) < 2 or len(common) < 2:
         return ""
+    gains = [of[common[-1]] - of[common[0]] for of in scores]
     low, high = t_interval(gains)
     doubt = "; the interval includes zero, so this may be chance" if low <= 0 <= high else ""
     return (
-        f"{group.label}: the validation gained {points(fmean(gains))} points from first to last, 95 % interval over "
-        f"{len(gains)} seeds {points(low)} to {points(high)}{doubt}."
+        f"{group.label}: the validation gained {points(fmean(gains))} points from step {common[0]} to {common[-1]}, "
+        f"95 % interval over {len(gains)} seeds {points(low)} to {points(high)}{doubt}."
     )
 
 
