@@ -65,3 +65,14 @@ def test_what_a_restart_would_meet_again_is_a_failure_and_no_crash(tmp_path, num
 
     with pytest.raises(ProrlError if lasts else OSError, match=os.strerror(number)):
         _train(tmp_path, trainer)
+
+
+def test_what_a_terminal_cannot_write_ends_no_command_and_colons_make_no_pictures():
+    writer = "from prorl.cli.outcome import outlive_readers, say; outlive_readers(); print('→'); say('FILE.py:X: no')"
+    done = subprocess.run(
+        [sys.executable, "-c", writer],
+        capture_output=True,
+        env=os.environ | {"PYTHONIOENCODING": "ascii"},
+        check=True,
+    )
+    assert (done.stdout, done.stderr) == (b"?\n", b"prorl: FILE.py:X: no\n")

@@ -145,6 +145,12 @@ def test_a_child_and_an_override_leave_tasks_out(write):
             for odd in ("name=[", "sampling=3", "sampling.temperature.x=3", "name=${x", "stages.0.at=5")
         ),
         ("steps=many", ""),
+        (
+            "tasks.arithmetic.levels=[1, 2]",
+            "tasks.arithmetic.levels: a list stands where keys with values are meant",
+        ),
+        ("tasks.arithmetic.split=test", "`split` is about rows of data, and this task makes its problems"),
+        ("tasks.mine={path: rows.jsonl}", "tasks.mine: say how its rows are judged: by `kind` (math"),
     ],
 )
 def test_an_override_that_makes_no_sense_is_told_in_one_sentence(write, override, told):
@@ -177,6 +183,12 @@ def test_settings_of_a_cluster_are_refused_in_one_process(write, override):
         ("tasks.arithmetic.levels={1: 2}", "tasks.arithmetic.levels", {"1": 2.0}),
         ("kl.coef={ramp: linear, start: 0, end: 1, steps: 5}", "kl.coef.steps", 5),
         ("stages=[{at: 3, mixture: {arithmetic: 2}}]", "stages", 1),
+        (
+            "detectors.stalled_validation.mode=off",
+            "detectors.stalled_validation.mode",
+            "off",
+        ),  # false to YAML
+        ("detectors.stalled_validation={mode: off}", "detectors.stalled_validation.mode", "off"),
     ],
 )
 def test_an_override_replaces_one_key(write, override, key, value):
@@ -184,6 +196,13 @@ def test_an_override_replaces_one_key(write, override, key, value):
     for part in key.split("."):
         data = data[part]
     assert (len(data) if isinstance(data, list) else data) == value
+
+
+def test_a_schedule_of_another_form_replaces_one(write):
+    ramped = write("r", BASE + "optimizer: {lr: {ramp: linear, start: 0, end: 1, steps: 5}}\n")
+    points = to_json(load_recipe(ramped, ["optimizer.lr={points: [[0, 1.0], [9, 0.5]]}"]))["optimizer"]["lr"]
+    assert points == {"points": [[0, 1.0], [9, 0.5]]}
+    assert to_json(load_recipe(ramped, ["optimizer.lr={steps: 7}"]))["optimizer"]["lr"]["steps"] == 7
 
 
 def test_the_last_override_wins(write):

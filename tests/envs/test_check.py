@@ -7,6 +7,7 @@ import pytest
 
 from prorl.envs.base import ProceduralTask, draft
 from prorl.envs.check import check_task, constant_baseline
+from prorl.envs.errors import UsageError
 from prorl.envs.extract import extract_answer
 from prorl.envs.families.numbers import Arithmetic
 from prorl.envs.types import Verdict
@@ -92,4 +93,21 @@ def test_problems_without_a_known_solution_are_counted_and_what_pays_everything_
 
     check = check_task(Unsolved(), problems=4)
     assert (check.with_solution, check.faults) == (0, ())
-    assert check_task(Broken("believes everything"), problems=4).baseline.score == 1.0
+    check = check_task(Broken("believes everything"), problems=4)
+    assert check.baseline.score == 1.0
+    assert any("solves every problem" in fault for fault in check.faults)
+
+
+def test_levels_are_whole_numbers_and_what_a_draft_says_is_text():
+    class Named(Arithmetic):
+        levels = ("easy", "hard")
+
+    with pytest.raises(ValueError, match="levels are whole numbers, not 'easy'"):
+        Named()
+
+    class Numbered(Arithmetic):
+        def generate(self, rng, level):
+            return draft("1 + 1", "2", "", 2)
+
+    with pytest.raises(UsageError, match="answer must be a text, not 2"):
+        check_task(Numbered(), problems=2)

@@ -86,7 +86,7 @@ def progress_console(as_json: bool) -> Console:
     """Where progress is shown: on standard error where the tables on standard output are JSON."""
     from prorl.lab.watch.console import Console
 
-    return Console(RichConsole(stderr=as_json, highlight=False, soft_wrap=True))
+    return Console(RichConsole(stderr=as_json, highlight=False, soft_wrap=True, emoji=False))
 
 
 def fail(sentence: str, status: int = FAILED) -> NoReturn:
@@ -97,7 +97,8 @@ def fail(sentence: str, status: int = FAILED) -> NoReturn:
 
 def say(sentence: str) -> None:
     """One sentence on standard error."""
-    RichConsole(stderr=True, highlight=False, soft_wrap=True).print(f"prorl: {sentence}", markup=False)
+    console = RichConsole(stderr=True, highlight=False, soft_wrap=True, emoji=False)
+    console.print(f"prorl: {sentence}", markup=False)
 
 
 class _Output(io.TextIOWrapper):
@@ -126,5 +127,7 @@ def outlive_readers() -> None:
     """Let no write to standard output or error fail for want of a reader: a run would end by it, unsaved."""
     for name in ("stdout", "stderr"):
         if old := getattr(sys, name):  # None where it was closed at the start
-            new = _Output(old.buffer, old.encoding, old.errors, line_buffering=old.line_buffering)
+            # No locale may end a command by what it cannot write.
+            errors = "replace" if old.errors == "strict" else old.errors
+            new = _Output(old.buffer, old.encoding, errors, line_buffering=old.line_buffering)
             setattr(sys, name, new)

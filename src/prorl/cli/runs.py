@@ -203,6 +203,8 @@ def export(
     from prorl.lab.export import export as write
     from prorl.lab.export import push
 
+    if public and to_hub is None:
+        fail("--public is about --push: say where, --push ORG/NAME")
     folder, wanted = run_at(run)
     step = write(folder, target, step=wanted, dtype=dtype, say=say)
     echo(f"step {step} of {folder} is exported to {target}: see {target / 'README.md'}")

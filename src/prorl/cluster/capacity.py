@@ -191,13 +191,16 @@ class Placement:
     def problems(self) -> tuple[str, ...]:
         """What does not fit, by how much, and which fields of the recipe change that."""
         demand = self.demand
+        planned = PLANNED * self.hardware.gpu_memory * GIB
         fields = ["learner.activation_checkpointing=true"] * (not demand.activation_checkpointing)
         fields += ["learner.dtype=bfloat16 with learner.old_logprobs=learner"] * (not demand.half)
         if demand.micro_batch_tokens > demand.context:
             fields += [f"a lower learner.micro_batch_tokens ({demand.micro_batch_tokens:,})"]
         fields += [f"a lower sampling.response_limit ({demand.response_limit:,})"]
+        fixed = sum(self.learning.values()) - self.learning["activations"]
+        if fixed > planned:  # none of these helps
+            fields = [f"as {fixed / GIB:.2f} GiB are there whatever is computed, a smaller model"]
         fields += [f"more cluster.learners ({self.learner_ranks}) on more GPUs"]
-        planned = PLANNED * self.hardware.gpu_memory * GIB
         learning = ("learning", sum(self.learning.values()), planned, f"set {', or '.join(fields)}")
         return tuple(
             f"{what} needs {needed / GIB:.2f} GiB on each GPU and has {there / GIB:.2f}, "

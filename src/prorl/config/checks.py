@@ -13,6 +13,9 @@ NOT_ABOVE = (
     ("mismatch.low", "mismatch.high"),
     ("reset.kl_count", "reset.kl_window"),
 )
+OF_ROWS = ("domain", "columns", "answer_pattern", "limit", "subset", "split", "revision")
+"""Keys of a task that say something of its rows of data."""
+
 _FOLDER = re.compile(r"\w[^/\\\x00-\x1f\x7f]*")
 
 
@@ -103,7 +106,16 @@ def contradictions(config: RunConfig) -> Iterator[str]:
             yield f"tasks.{name}: rows are judged by `kind` or by `grade`: leave one out"
         if task.use and rows:
             yield f"tasks.{name}: `use` is a task that makes its own problems: leave out `{rows[0]}`"
-        if (task.levels or task.adaptive) and (rows or (name in SOURCES and task.use is None)):
+        published = name in SOURCES and task.use is None
+        idle = [key for key in OF_ROWS if getattr(task, key) and not (rows or published)]
+        if idle:
+            yield f"tasks.{name}: `{idle[0]}` is about rows of data, and this task makes its problems: leave it out"
+        if task.path and not (task.kind or task.grade or task.use or published):
+            yield (
+                f"tasks.{name}: say how its rows are judged: by `kind` (math, choice, quantity, code, instructions) "
+                "or by a function of your own, `grade`"
+            )
+        if (task.levels or task.adaptive) and (rows or published):
             yield f"tasks.{name}: a data set has no `levels`"
         if task.answer_pattern is not None:
             try:

@@ -20,6 +20,11 @@ def whole_key(value: Any) -> Any:
     return int(value) if isinstance(value, str) and value.removeprefix("-").isdecimal() else value
 
 
+def off(value: Any) -> Any:
+    """What YAML reads as false, where the word `off` was written."""
+    return "off" if value is False else value
+
+
 class Model(BaseModel):
     """Strict and frozen: no other key, no `true` or text for a number, and nothing changes after loading."""
 

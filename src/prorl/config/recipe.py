@@ -173,10 +173,19 @@ def _checked(recipe: DictConfig, overrides: Sequence[str], source: str) -> RunCo
 
 
 def _override(base: DictConfig, top: DictConfig, source: str) -> DictConfig:
+    for key in ("optimizer.lr", "kl.coef"):
+        old, new = OmegaConf.select(base, key), OmegaConf.select(top, key)
+        if OmegaConf.is_dict(old) and OmegaConf.is_dict(new) and ("points" in old) != ("points" in new):
+            base = base.copy()
+            OmegaConf.update(base, key, None)  # another form of schedule replaces it
     try:
         merged = OmegaConf.merge(base, top)
-    except (TypeError, OmegaConfBaseException) as error:  # a list where a section was, or the other way round
-        raise RecipeError(f"{source}: {_first_line(error)}") from None
+    except (TypeError, OmegaConfBaseException) as error:
+        said: Any = OmegaConf.to_container(top)
+        lists = [key for key, value in flat(said) if isinstance(value, list)]
+        wrong = next((key for key in lists if OmegaConf.is_dict(OmegaConf.select(base, key))), "")
+        why = f"{wrong}: a list stands where keys with values are meant" if wrong else _first_line(error)
+        raise RecipeError(f"{source}: {why}") from None
     assert isinstance(merged, DictConfig)
     listed = _plain_tasks(base)
     for name in [name for name, task in _plain_tasks(top).items() if task is None]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, Field, model_validator
 
 from prorl.config.fields import (
     MOST,
@@ -33,6 +33,7 @@ from prorl.config.fields import (
     Steps,
     Text,
     TopP,
+    off,
 )
 
 RUNTIME_SECTIONS = ("save", "deadlines", "guards", "backend", "cluster", "workers", "log")
@@ -330,7 +331,8 @@ class ClusterConfig(Model):
     room_deadline: Seconds = 60.0  # to find room for all processes; more where lost machines come back
     engine_deadline: Seconds = 600.0  # to start, take weights or decode a token; then it is replaced
     transfer: Literal["auto", "host", "nccl"] = "auto"  # how new weights get to the engines
-    compilation: Literal["safe", "full", "off"] = "safe"  # by vLLM: CUDA graphs alone, all, nothing
+    # By vLLM: CUDA graphs alone, all, nothing
+    compilation: Annotated[Literal["safe", "full", "off"], BeforeValidator(off)] = "safe"
     max_rows: Count = 512  # responses that an engine decodes at a time, if its cache holds them
     context: Length | None = None  # tokens, of a prompt and its response; default: the model's
     offload: bool = False  # parameters and moments of several ranks in host memory between their uses
@@ -354,7 +356,7 @@ def is_hot(name: str, reading: float, level: float) -> bool:
 class DetectorConfig(Model):
     """When one detector warns, and what else it does (docs/operations.md)."""
 
-    mode: Literal["off", "warn", "act"] = "warn"
+    mode: Annotated[Literal["off", "warn", "act"], BeforeValidator(off)] = "warn"
     threshold: Signed  # of its reading, inclusive
     rearm: Signed  # having warned or acted, it is silent until a reading is better than this
     hits: Count = 1  # so many of the last `of_last` readings beyond the threshold, the newest among them

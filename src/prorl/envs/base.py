@@ -77,6 +77,8 @@ class ProceduralTask(ABC):
 
         Raises ValueError: a level that the family does not train.
         """
+        if wrong := [level for level in (*self.levels, *self.ood_levels) if type(level) is not int]:
+            raise ValueError(f"levels are whole numbers, not {wrong[0]!r}")
         unknown = set(weights or {}) - set(self.levels)
         if unknown:
             trained = f"its trained levels are {list(self.levels)}"
@@ -156,6 +158,11 @@ class ProceduralTask(ABC):
             ) from error
         if not isinstance(found, Draft):
             raise UsageError(f"task {self.name}: generate must return draft(…), not {type(found).__name__}")
+        said = {"prompt": found.prompt}
+        if found.solution is not None:
+            said |= {"steps": found.solution.steps, "answer": found.solution.answer}
+        if wrong := next((name for name, text in said.items() if not isinstance(text, str)), None):
+            raise UsageError(f"task {self.name}: {wrong} must be a text, not {said[wrong]!r}")
         return found
 
     def verify(self, problem: Problem, text: str) -> Verdict:

@@ -105,7 +105,7 @@ def alive(folder: Path, deadlines: DeadlinesConfig, *, step: int = 0) -> Iterato
     except ProrlError:
         raise
     except Exception:
-        with suppress(OSError), (folder / LOG).open("a") as log:
+        with suppress(OSError), (folder / LOG).open("a", encoding="utf-8") as log:
             log.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {traceback.format_exc()}")
         raise
     finally:

@@ -170,6 +170,8 @@ def read(source: Source, request: SourceRequest) -> Iterator[tuple[int, Row | Dr
     local = request.local
     raw = _published_rows(source, request) if local is None or local.is_dir() else file_rows(local)
     head = list(islice(raw, PEEK))
+    if not head:
+        raise DataError(f"{source.name}: {local or source.hub} holds no rows")
     found = {column for row in head if not isinstance(row, Drop) for column in _names(row)}
     columns = match_columns(source, request, found)
     count = 0
@@ -211,7 +213,7 @@ def match_columns(source: Source, request: SourceRequest, found: Collection[str]
         elif name in source.columns or name in request.columns:
             wanted = request.columns.get(name) or " or ".join(patterns)
             raise DataError(
-                f"{source.name} has no column {wanted}, only {', '.join(sorted(found)) or 'no rows at all'}: "
+                f"{source.name} has no column {wanted}, only {', '.join(sorted(found))}: "
                 f"say which one holds it, {where}.{name}=COLUMN"
             )
     return matched
@@ -239,7 +241,7 @@ def local_files(path: Path) -> tuple[Path, ...]:
     files = (path,) if path.is_file() else tuple(sorted(file for file in path.rglob("*") if file.is_file()))
     if not files:
         raise DataError(
-            f"{path} is no file or is empty: say where the data lies, or drop `path` to use the hub"
+            f"{path} is no file or folder with rows: say where they lie, relative to the recipe or to {Path.cwd()}"
         )
     return files
 
