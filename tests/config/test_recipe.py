@@ -146,8 +146,8 @@ def test_a_child_and_an_override_leave_tasks_out(write):
         ),
         ("steps=many", ""),
         (
-            "tasks.arithmetic.levels=[1, 2]",
-            "tasks.arithmetic.levels: a list stands where keys with values are meant",
+            "tasks=[arithmetic]",
+            "tasks: a list stands where keys with values are meant",
         ),
         ("tasks.arithmetic.split=test", "`split` is about rows of data, and this task makes its problems"),
         ("tasks.mine={path: rows.jsonl}", "tasks.mine: say how its rows are judged: by `kind` (math"),
