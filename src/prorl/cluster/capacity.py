@@ -197,11 +197,14 @@ class Placement:
         if demand.micro_batch_tokens > demand.context:
             fields += [f"a lower learner.micro_batch_tokens ({demand.micro_batch_tokens:,})"]
         fields += [f"a lower sampling.response_limit ({demand.response_limit:,})"]
-        fixed = sum(self.learning.values()) - self.learning["activations"]
-        if fixed > planned:  # none of these helps
-            fields = [f"as {fixed / GIB:.2f} GiB are there whatever is computed, a smaller model"]
-        fields += [f"more cluster.learners ({self.learner_ranks}) on more GPUs"]
-        learning = ("learning", sum(self.learning.values()), planned, f"set {', or '.join(fields)}")
+        ranks = f"more cluster.learners ({self.learner_ranks}) on more GPUs"
+        change, fixed = (
+            f"set {', or '.join([*fields, ranks])}",
+            sum(self.learning.values()) - self.learning["activations"],
+        )
+        if fixed > planned:  # none of the fields helps
+            change = f"{fixed / GIB:.2f} are there whatever is computed, so take a smaller model, or {ranks}"
+        learning = ("learning", sum(self.learning.values()), planned, change)
         return tuple(
             f"{what} needs {needed / GIB:.2f} GiB on each GPU and has {there / GIB:.2f}, "
             f"{(needed - there) / GIB:.2f} too few: {change}"
