@@ -68,8 +68,9 @@ TABLE = [
     (scorers.countdown, entry("", numbers=[7, 7, 2, 1]), [], ["7*7/2*1"]),  # 24.5, which the library truncates
     (scorers.polynomial, entry("x**2 - 1"), ["-1 + x*x"], ["(x + 1)*(x - 1)", "x**2 + 1", "x y"]),
     (scorers.antiderivative, entry("", integrand="2*x", variable="x"), ["x**2 + C"], ["2*x", "Integral(2*x, x)"]),
-    (scorers.conclusion, CHAIN, ["P → R", "¬R → ¬P"], ["R → P", "P ∨ ¬P", "x1 ∨ x2", "S → S", ""]),
-    (scorers.conclusion, P_HOLDS, ["P ∨ Q"], ["(P)"]),
+    (scorers.conclusion, CHAIN, ["P → R", "¬R → ¬P"],
+     ["R → P", "P ∨ ¬P", "x1 ∨ x2", "S → S", "", "P → Q", "¬Q → ¬P"]),
+    (scorers.conclusion, P_HOLDS, [], ["(P)", "P ∨ Q"]),  # one premise says it already
     # boards
     (scorers.survo, SQUARE, ["2 3 5\n3 4 7\n5 7 12"],
      ["3 2 5\n3 4 7\n5 7 12", "2 3 5\n3 4 7", "0 0 5\n0 4 7\n5 7 12", "1 4 5\n4 3 7\n5 7 12",

@@ -67,6 +67,10 @@ RIGHT = [
     ("0.333...", "1/3"), (r"0.1666\ldots", "1/6"), (r"0.\dot3", "1/3"), (r"0.1\dot{6}", "1/6"),
     (r"0.\dot{1}4285\dot{7}", "1/7"), (r"\mathrm{C}_5^2", "10"), ("C_{5}^{2}", r"\binom{5}{2}"),
     (r"\frac{x^2}{2}+c", r"\frac{x^2}{2}+C"), ("5=x", "5"), ("5 = x", "x = 5"), ("2A_{16}", "2A"),
+    # a unit on one side behind pi or a root; signs as programs write them; an array in brackets
+    (r"12\pi \text{ cm}^2", r"12\pi"), (r"3\sqrt{5}\text{ units}", r"3\sqrt5"), (r"12\pi", r"12\pi\text{ cm}^2"),
+    ("x >= 5", r"x \ge 5"), ("1 <= x <= 2", "[1,2]"),
+    (r"\begin{pmatrix}3\\-7\end{pmatrix}", r"\left(\begin{array}{c}3\\-7\end{array}\right)"),
 ]  # fmt: skip
 
 WRONG = [
@@ -102,6 +106,7 @@ WRONG = [
     ("[[1,3],[2,4]]", r"\begin{pmatrix}1&2\\3&4\end{pmatrix}"),
     # repeating decimals and others
     ("0.33...", "1/3"), (r"0.\dot3", "0.3"), ("C_5^2", "5"), ("x^2+c", "x^2+d"), ("5=y", "x=5"), ("2B_{16}", "2A"),
+    (r"2\pi", r"2\pi m"), (r"2\pi", r"2\pi r"), (r"2\pi r", r"2\pi"), (r"12\pi\text{ m}", r"12\pi\text{ cm}"),
     # look-alikes: other scripts are no digits and no letters of ours
     ("٥", "5"), ("х", "x"),
 ]  # fmt: skip

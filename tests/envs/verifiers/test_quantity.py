@@ -40,6 +40,9 @@ def test_what_is_no_unit(text):
     ("1.414 m", r"\sqrt2 \text{ m}"), ("2345.67 dollars", "2345.67 dollars"), (r"\$2345.67", "2345.67 dollars"),
     ("70 dB", "70 dB"), ("70", "70 dB"), ("pH 2", "pH = 2.0"), ("2", "pH 2"), ("3 apple", "3 apples"),
     ("3 apples", "3"), ("50%", "50"), ("5 thousand", "5000"),
+    ("10^{-3}", "0.001"), (r"10^{-3}\text{ m}", "1 mm"), ("0.001", "10^{-3}"), (r"10^5\ \text{Pa}", "100 kPa"),
+    (r"9.8 \frac{m}{s^2}", "9.8 m/s^2"), (r"5\ \frac{\text{m}}{\text{s}}", "5 m/s"), ("-1.86 K/m", "-1.86 °C/m"),
+    (r"4.18 \text{ J/(g}\cdot^\circ\text{C)}", "4.18 J/(g·K)"),
 ])  # fmt: skip
 def test_equal_quantities(answer, gold):
     assert quantity_equal(answer, gold)
@@ -51,7 +54,7 @@ def test_equal_quantities(answer, gold):
     ("298 °C", "298 K"), ("1e400 m", "1 m"), ("nan m", "1 m"), ("3*4 m", "12 m"), ("-12 m", "12 m"), ("12 M", "12 m"),
     ("0.001", "0"), ("5 Hz", "5 rad/s"), ("4 apples", "3 apples"), ("3 pears", "3 apples"), ("3 m", "3 apples"),
     ("3 apples", "3 m"), ("5 dozen", "5"), ("5 ms", "5 m/s"), ("0.5", "50"), ("12 thousand", "12"),
-    (r"\pi m", "3.14 s"), (r"\sqrt", "3"),
+    (r"\pi m", "3.14 s"), (r"\sqrt", "3"), ("10^2", "10"), ("20 K", "20 °C"), (r"5 \frac{s}{m}", "5 m/s"),
 ])  # fmt: skip
 def test_different_quantities(answer, gold):
     assert not quantity_equal(answer, gold)

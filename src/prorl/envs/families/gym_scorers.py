@@ -217,15 +217,20 @@ def antiderivative(entry: Entry, answer: str) -> float:
 
 
 def conclusion(entry: Entry, answer: str) -> float:
-    """Whether the answer follows from `metadata.premises` without being a tautology or a bare variable.
+    """Whether the answer follows from `metadata.premises` without being a tautology or a bare variable, and from no
+    single one of them, which would only be read off.
 
-    The two exceptions are the library's; it calls them trivial and pays a quarter, here they earn nothing. It also
-    evaluates over every name in the answer, so thirty invented names cost it 2^30 evaluations.
+    The first two exceptions are the library's; it calls them trivial and pays a quarter, here they earn nothing. It
+    also evaluates over every name in the answer, so thirty invented names cost it 2^30 evaluations.
     """
-    everywhere = [truth(answer, world) for world in _worlds(entry)]
+    worlds = _worlds(entry)
+    everywhere = [truth(answer, world) for world in worlds]
     is_atom = len(answer.replace("(", "").replace(")", "").strip()) == 1
     if None in everywhere or all(everywhere) or is_atom:
         return 0.0
+    for premise in entry["metadata"]["premises"]:
+        if all(true for true, world in zip(everywhere, worlds, strict=True) if truth(premise, world)):
+            return 0.0
     return float(all(truth(answer, world) for world in models(entry)))
 
 

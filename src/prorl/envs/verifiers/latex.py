@@ -67,7 +67,7 @@ def normalised(text: str) -> str:
     >>> normalised(r"$\\dfrac12\\,\\text{cm}$.")
     '\\\\frac{1}{2} cm'
     """
-    text = text.replace("**", "^")
+    text = text.replace("**", "^").replace("<=", r"\le ").replace(">=", r"\ge ").replace("!=", r"\ne ")
     text = _RAISED_RUN.sub(lambda run: "^{" + run[0].translate(_RAISED) + "}", text).translate(_SIGNS)
     text = text.replace(r"\!", "").replace("{,}", ",").replace(r"\$", "").replace(r"\%", "%")
     text = _DIGIT_GROUP.sub("", _DELIMITERS.sub("", text))
@@ -216,7 +216,9 @@ def _either(text: str) -> Parts | None:
 
 def _matrix(text: str) -> Parts | None:
     """The rows of a matrix, a factor in front multiplied into its cells."""
-    match = _MATRIX.fullmatch(text)
+    bare = text[1:-1].strip() if text[:1] + text[-1:] in ("()", "[]") else ""
+    in_brackets = bare.startswith(r"\begin{array}") and bare.endswith(r"\end{array}")
+    match = _MATRIX.fullmatch(bare if in_brackets else text)
     if match is None or r"\begin" in match[3]:
         return None
     rows = [row.strip() for row in re.split(r"\\\\(?:\s*\[[^\]]*\])?", match[3]) if row.strip()]

@@ -31,7 +31,7 @@ from prorl.envs.verifiers.latex import (
     row_of,
     split_top,
 )
-from prorl.envs.verifiers.quantity import read_amount, same_amount
+from prorl.envs.verifiers.quantity import leading_irrational, read_amount, same_amount, unit_of
 
 MAX_CHARS = 300  # what is parsed at most; the tail alone of a longer answer would be another answer
 MAX_DEPTH = 4  # of parts inside parts, and of brackets for math-verify
@@ -47,6 +47,7 @@ _CONSTANT = re.compile(r"\+\s*[cC]$")
 _SIGN = re.compile(r"\\le(?![a-z])|\\ge(?![a-z])|\\ne(?![a-z])|<|>|=")
 _FLIPPED = {r"\le": r"\ge", r"\ge": r"\le", "<": ">", ">": "<", "=": "=", r"\ne": r"\ne"}
 _READ_ALONE = (r"\infty", r"-\infty", r"\emptyset")
+_UNITS = re.compile(r"(?:square |cubic )?units?(?: ?\^\{?[23]\}?)?")
 _PROSE = re.compile(r"[A-Za-z][A-Za-z '’\-,]*")
 _LETTER = re.compile(r"\(?([A-Z])\)?")
 _IN_BASE = re.compile(r"([0-9][0-9A-F]*)\s*_\s*\{?\s*([0-9]{1,2})\s*\}?")
@@ -101,12 +102,25 @@ def _equal(answer: str, gold: str, depth: int) -> bool:
     verdict = _as_amounts(answer, gold, depth)
     if verdict is not None:
         return verdict
-    answer, gold = _without_names(answer, gold)
+    answer, gold = _without_unit(*_without_names(answer, gold))
     for stage in (_as_amounts, _as_words, _as_parts, _as_relations, _as_formulas):
         verdict = stage(answer, gold, depth)
         if verdict is not None:
             return verdict
     return depth == 0 and _symbolic_equal(answer, gold)
+
+
+def _without_unit(answer: str, gold: str) -> tuple[str, str]:
+    """Drops a unit behind a constant as `12\\pi` where only one side has one, which stages would read as a factor.
+
+    A gold's single letter stays: it may be a variable.
+    """
+    found = [leading_irrational(text) for text in (answer, gold)]
+    units = ["" if number is None else rest.strip() for number, rest in found]
+    unit = "".join(units)
+    if all(units) or len(units[1]) == 1 or not (_UNITS.fullmatch(unit) or (unit and unit_of(unit))):
+        return answer, gold
+    return answer.removesuffix(units[0]).strip(), gold.removesuffix(units[1]).strip()
 
 
 def _without_names(answer: str, gold: str) -> tuple[str, str]:

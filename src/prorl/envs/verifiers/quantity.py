@@ -60,6 +60,7 @@ _SPELLINGS = tuple((re.compile(pattern), plain) for pattern, plain in (
     (r"\^?\s*\{?\s*\\circ\s*\}?|\\degree(?![A-Za-z])|º", "°"),
     (r"\\(?:AA|angstrom)(?![A-Za-z])", "Å"),
     (r"\\%", "%"),
+    (r"\\frac\s*\{((?:[^{}]|\{[^{}]*\})*)\}\s*\{((?:[^{}]|\{[^{}]*\})*)\}", r"(\1)/(\2)"),
     (r"\\(?:cdot|times)(?![A-Za-z])|[·⋅*×]", "*"),
     (r"\\[,;:! ]|~|\$", " "),
     (r"\s+per\s+", "/"),
@@ -119,7 +120,7 @@ class _Product(Reader):
         name = _NAME.match(token)
         unit = _named(name[0]) if name else None
         power = int(re.sub(rf"{_NAME.pattern}|[\s^{{}}]", "", token) or 1) if unit else 0
-        if unit is None or unit.offset or abs(power) > MAX_POWER:
+        if unit is None or abs(power) > MAX_POWER:  # in a product a degree is a difference
             raise UnreadableError
         return ONE.times(unit, power)
 
@@ -247,7 +248,8 @@ def read_quantity(text: str) -> Amount | None:
         return None
     text = _DIGIT_SPACES.sub("", _NAMED.sub("", normalised(text)))
     text = text.removeprefix("≈").removeprefix(r"\approx").strip()
-    number, rest = _irrational(text) if _IRRATIONAL.search(text) else leading_numeral(text)
+    text = re.sub(r"^([+-]?)\s*10\s*(?=\^)", r"\g<1>1*10", text)  # a power of ten alone
+    number, rest = leading_irrational(text) if _IRRATIONAL.search(text) else leading_numeral(text)
     if number is None:
         return None
     rest = rest.strip().removeprefix("*").strip()
@@ -279,8 +281,10 @@ def quantity_equal(answer: str, gold: str, *, rel_tol: float = REL_TOL) -> bool:
     return any(value is not None and abs(value - expected) <= most for value in candidates)
 
 
-def _irrational(text: str) -> tuple[Numeral | None, str]:
-    """The longest constant formula that ends at a space or with the text, and what follows it."""
+def leading_irrational(text: str) -> tuple[Numeral | None, str]:
+    """The longest constant formula with a root or pi that ends at a space or with the text, and what follows it."""
+    if not _IRRATIONAL.search(text):
+        return None, text
     ends = [len(text), *(position for position in range(len(text) - 1, 0, -1) if text[position] == " ")]
     for end in ends[:MAX_WORDS]:
         value = constant(text[:end])
