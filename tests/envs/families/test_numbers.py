@@ -189,3 +189,18 @@ def test_drawn_values_satisfy_the_law_and_changed_ones_do_not(law):
 def test_an_integer_is_read_whole_or_not_at_all(text):
     read = numbers.parse_integer(text)
     assert read is None or int(text) == read
+
+
+@pytest.mark.parametrize("kind", [Countdown, PhysicalLaw])
+def test_no_problem_of_a_split_is_one_of_another_split_in_another_order(kind):
+    for level in (1, 2):
+        task = kind({level: 1.0})
+        train, test = (
+            {tuple(map(in_any_order, task.problem(at, split).payload)) for at in range(count)}
+            for split, count in (("train", 3000), ("test", 200))
+        )
+        assert not train & test
+
+
+def in_any_order(part):
+    return tuple(sorted(part)) if isinstance(part, tuple) else part

@@ -103,7 +103,7 @@ class Countdown(ProceduralTask):
             group = operator in "*/" and last in ("+", "-")
             shown = f"({shown}){operator}{number}" if group else f"{shown}{operator}{number}"
             total, last = result[operator], operator
-        rng.shuffle(numbers)
+        numbers.sort()  # in one order: in another it would be the same problem, and maybe of another split
         asked = f"make {total} from {' '.join(map(str, numbers))} once each"
         return draft(asked, (tuple(numbers), total), ";".join(steps), shown)
 
@@ -250,7 +250,6 @@ class PhysicalLaw(ProceduralTask):
         values = dict(zip(units, law.draw(rng, self.largest[level - 1]), strict=True))
         unknown = rng.choice(list(units))
         known = [(symbol, value) for symbol, value in values.items() if symbol != unknown]
-        rng.shuffle(known)
         shown = " ".join(f"{symbol}={value}{units[symbol]}" for symbol, value in known)
         steps = law.steps(unknown, values) + units[unknown] if law.steps else ""
         payload = (law.formula, unknown, tuple(known))
