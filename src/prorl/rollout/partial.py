@@ -79,8 +79,8 @@ class InHand:
             Completion(
                 draw=draw,
                 sample=row["sample"],
-                tokens=token_ids(row["tokens"]),
-                logps=log_probs(row["logps"]),
+                tokens=token_ids(memoryview(row["tokens"]).cast("i")),
+                logps=log_probs(memoryview(row["logps"]).cast("f")),
                 finish=row["finish"],
                 policy_version=row["version"],
             )
@@ -125,8 +125,8 @@ def _write(groups: Sequence[OpenGroup], folder: Path) -> None:
             "hparams": hparams,
             "prompt": one.group.problem.prompt,
             "sample": completion.sample,
-            "tokens": completion.tokens.tolist(),
-            "logps": completion.logps.tolist(),
+            "tokens": completion.tokens.tobytes(),
+            "logps": completion.logps.tobytes(),
             "finish": completion.finish,
             "version": completion.policy_version,
             # without its seconds, the only thing here that is another each time
@@ -143,8 +143,8 @@ def _write(groups: Sequence[OpenGroup], folder: Path) -> None:
         {
             **dict.fromkeys(("draw", "sample", "version"), whole),
             **dict.fromkeys(("hparams", "prompt", "finish"), text),
-            "tokens": pa.list_(pa.int32()),
-            "logps": pa.list_(pa.float32()),
+            # As bytes: millions of numbers would take a hundred bytes each on their way.
+            **dict.fromkeys(("tokens", "logps"), pa.large_binary()),
             "verdict": pa.struct(verdict_types),
         }
     )
