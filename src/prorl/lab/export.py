@@ -295,7 +295,7 @@ def _results(story: RunHistory, model: Exported) -> Iterator[str]:
         yield _validation_table(validations[0], validations[-1], best)
     for found in model.gains:
         yield (
-            f"{plain(found.title)}: base against step {found.step} on the same problems, which nothing in the run "
+            f"{plain(found.title)}, base against step {found.step} on the same problems, which nothing in the run "
             "saw; gains in points with 95 % intervals over problems."
         )
         yield to_markdown(gain_table(found, ""))

@@ -76,8 +76,9 @@ class Gains:
 
     @property
     def title(self) -> str:
-        """The evaluation and the kind of problems."""
-        return f"{self.evaluation}: {NAMES[self.part]} problems"
+        """The evaluation, the kind of problems and the tries at each: what runs may be compared in."""
+        tries = self.rows[-1].differences[-1].k
+        return f"{self.evaluation}: {NAMES[self.part]} problems, {count(tries, 'response')} each"
 
 
 def newest_pairs(folder: Path, *, up_to: int | None = None) -> list[Pair]:

@@ -125,9 +125,9 @@ def test_evaluations_are_the_means_over_domains():
     )
     runs = story(), story(seed=0, steps=7)
     table = compared(*runs, found=gains(pair))
-    assert table["m: held-out problems", "after step"] == (4, None)
-    assert table["m: held-out problems", "pass@1, base"] == (0.25, None)
-    assert table["m: held-out problems", "pass@1, gain"] == (0.25, None)
+    assert table["m: held-out problems, 4 responses each", "after step"] == (4, None)
+    assert table["m: held-out problems, 4 responses each", "pass@1, base"] == (0.25, None)
+    assert table["m: held-out problems, 4 responses each", "pass@1, gain"] == (0.25, None)
     cell = next(one for one in tables(*runs, found=gains(pair)) if one.title.startswith("m: ")).rows[3][1]
     assert (cell.low, cell.high) == (0.25, 0.25)
 
