@@ -245,7 +245,7 @@ class Supervisor:
 
     def _log(self, text: str) -> None:
         self._say(text)
-        with suppress(OSError), (self._folder / LOG).open("a") as file:
+        with suppress(OSError), (self._folder / LOG).open("a", encoding="utf-8") as file:
             file.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}\n")
 
 
