@@ -198,10 +198,8 @@ class Placement:
             fields += [f"a lower learner.micro_batch_tokens ({demand.micro_batch_tokens:,})"]
         fields += [f"a lower sampling.response_limit ({demand.response_limit:,})"]
         ranks = f"more cluster.learners ({self.learner_ranks}) on more GPUs"
-        change, fixed = (
-            f"set {', or '.join([*fields, ranks])}",
-            sum(self.learning.values()) - self.learning["activations"],
-        )
+        change = f"set {', or '.join([*fields, ranks])}"
+        fixed = sum(self.learning.values()) - self.learning["activations"]
         if fixed > planned:  # none of the fields helps
             change = f"{fixed / GIB:.2f} are there whatever is computed, so take a smaller model, or {ranks}"
         learning = ("learning", sum(self.learning.values()), planned, change)

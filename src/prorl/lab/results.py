@@ -147,19 +147,15 @@ def rate_tables(evaluation: Evaluation, ks: Sequence[int]) -> list[Table]:
     tables = []
     for part, title in {**PARTS, "levels": "levels of"}.items():
         if problems := [problem for problem in evaluation.problems if problem.part == part]:
-            groups = grouped(
-                problems, lambda one: (one.task, one.level) if one.part == "levels" else (one.task,)
-            )
-            named = [*groups.items(), *([((MEAN,), problems)] if part in PARTS else [])]
+            by_task = {(task,): of for task, of in grouped(problems, lambda one: one.task).items()}
+            by_level = grouped(problems, lambda one: (one.task, one.level))
+            named = [*by_task.items(), ((MEAN,), problems)] if part in PARTS else [*by_level.items()]
             rows: list[tuple[Cell, ...]] = []
             for label, members in named:
                 cells = (Number(rate, SHARE) for rate in mean_rates(members, ks))
                 rows.append((*label, len(members), *cells))
-            columns = (
-                *("task", "level")[: len(rows[0]) - 1 - len(ks)],
-                "problems",
-                *(f"pass@{k}" for k in ks),
-            )
+            places = ("task",) if part in PARTS else ("task", "level")
+            columns = (*places, "problems", *(f"pass@{k}" for k in ks))
             name = f"{model_name(evaluation)}: {title} problems"
             tables.append(Table(title=name, columns=columns, rows=tuple(rows)))
     return tables

@@ -272,9 +272,8 @@ class FallbackDecoder:
                 **self._options,
             )
         finally:
-            for (
-                module
-            ) in training:  # a layer may be, in a model that is not: the learner's checkpoint activations
+            # A layer may be in training mode in a model that is not: the learner's, to checkpoint activations.
+            for module in training:
                 module.training = True
         logits: Tensor = output.logits[:, -1]
         return logits

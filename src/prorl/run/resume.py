@@ -108,9 +108,8 @@ def roll_back(
     log.state, told_again = _return_to(store, checkpoint)
     for event in told_again:
         log.record(event)
-    log.record(
-        tell(log.state)
-    )  # before the learner, which takes long: a kill must not give back what was undone
+    # Before the learner, which takes long: a kill must not give back what was undone.
+    log.record(tell(log.state))
     _restore(store, learner, checkpoint, log.state)
     return checkpoint.path
 

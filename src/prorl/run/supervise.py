@@ -136,9 +136,8 @@ class Supervisor:
                     self._log(f"stopped at once, unsaved{self._keep_stacks()}; {self._way_on()}")
                     return _STATUS[self._asked]
                 step = ending.beat.step if ending.beat else 0
-                if (
-                    step < ending.reached > self._reached
-                ):  # it was rolled back: what it did before is no measure
+                # It was rolled back: what it did before is no measure.
+                if step < ending.reached > self._reached:
                     self._best = -1
                 self._reached = max(self._reached, ending.reached)
                 self._crashes = 1 if step > self._best else self._crashes + 1

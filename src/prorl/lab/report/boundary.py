@@ -344,7 +344,7 @@ def trained_levels(folder: Path) -> Levels:
             name: tuple(level for level in of if level <= highest.get(name, level))
             for name, of in levels.items()
         }
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, StorageError):
         return {}
 
 
