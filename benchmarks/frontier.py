@@ -35,7 +35,7 @@ from prorl.config.recipe import load_recipe
 from prorl.envs.files import encode_json, write_atomic
 from prorl.lab.evals.comparison import boundary, paired
 from prorl.lab.evals.evaluation_store import BASE, model_file, models, read_evaluation
-from prorl.lab.evals.statistics import grouped
+from prorl.rollout.pipeline import grouped
 from prorl.run.journal import read_journal
 
 ARMS: dict[str, list[str]] = {

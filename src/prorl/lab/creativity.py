@@ -38,10 +38,11 @@ from prorl.envs.files import StorageError, encode_json, write_atomic
 from prorl.envs.seeds import derive, purpose
 from prorl.lab.evals.evaluation_store import MEASUREMENT, Evaluation, Subject, evaluations, read_evaluation
 from prorl.lab.evals.problems import KEPT, ProblemResult
-from prorl.lab.evals.statistics import MEAN, curve, grouped
+from prorl.lab.evals.statistics import MEAN, curve
 from prorl.lab.results import NAMES, model_name
 from prorl.lab.tables import Cell, Number, Table
 from prorl.lab.watch.console import Console
+from prorl.rollout.pipeline import grouped
 from prorl.run.layout import JOURNAL, run_folder
 from prorl.run.store import RunStore
 

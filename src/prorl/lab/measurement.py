@@ -43,11 +43,10 @@ from prorl.lab.evals.evaluation_store import (
     write_evaluation,
 )
 from prorl.lab.evals.problems import Key, Part, ProblemResult, problem_result, with_guesses
-from prorl.lab.evals.statistics import grouped
 from prorl.lab.results import Pair, evaluation_tables, gain_tables, halfway, level_tables, rate_tables
 from prorl.lab.tables import Table, print_tables
 from prorl.lab.watch.console import Console
-from prorl.rollout.pipeline import VerifierError, sample_problems
+from prorl.rollout.pipeline import VerifierError, grouped, sample_problems
 from prorl.run.checkpoint import intact, tidy, verify
 from prorl.run.journal import Journal
 from prorl.run.layout import CHECKPOINTS, EVALS, JOURNAL, REFERENCES, RUNS, TOKENIZER, holder

@@ -21,7 +21,6 @@ from prorl.lab.evals.problems import Part, ProblemResult
 from prorl.lab.evals.statistics import (
     MEAN,
     answered_only,
-    grouped,
     guess_rate,
     majority_rates,
     mean_over_domains,
@@ -30,7 +29,7 @@ from prorl.lab.evals.statistics import (
     voting,
 )
 from prorl.lab.tables import Cell, Number, Table, count, listing, points
-from prorl.rollout.pipeline import unanswered_share
+from prorl.rollout.pipeline import grouped, unanswered_share
 
 PARTS: Mapping[Part, str] = MappingProxyType({"test": "held-out", "ood": "out of domain"})
 """The parts of an evaluation that a page averages over; difficulty levels have figures of their own."""

@@ -24,6 +24,7 @@ from torch import Tensor
 from transformers import DynamicCache, PreTrainedModel
 
 from prorl.local.attention import AttentionCache, FusedLayer
+from prorl.rollout.pipeline import grouped
 
 _CLASSES = ("LlamaForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM")
 # frequencies of the others depend on the sequence length
@@ -54,13 +55,10 @@ def pack(row_prompts: Sequence[int], width: int) -> Layout:
     >>> pack([0, 0, 0, 1], width=2).rows
     (0, 1, 2, 2, 3, 3)
     """
-    rows_of: dict[int, list[int]] = {}
-    for row, prompt in enumerate(row_prompts):
-        rows_of.setdefault(prompt, []).append(row)
     rows: list[int] = []
     live: list[bool] = []
     block_prompts: list[int] = []
-    for prompt, members in rows_of.items():
+    for prompt, members in grouped(range(len(row_prompts)), row_prompts.__getitem__).items():
         fillers = -len(members) % width
         rows += members + members[-1:] * fillers
         live += [True] * len(members) + [False] * fillers
@@ -134,9 +132,7 @@ class LlamaDecoder:
         first = self._layers[0]
         head = self._model.lm_head.weight
         # by padded length, so that what is computed for a prompt is its own
-        buckets: dict[int, list[int]] = {}
-        for index, prompt in enumerate(prompts):
-            buckets.setdefault(-(-len(prompt) // PAD_TO) * PAD_TO, []).append(index)
+        buckets = grouped(range(len(prompts)), lambda index: -(-len(prompts[index]) // PAD_TO) * PAD_TO)
         shape = (2, len(prompts), first.key_heads, max(buckets), first.head_width)
         prompt_kv = [head.new_zeros(shape) for _ in self._layers]
         lengths_P = torch.tensor([len(prompt) for prompt in prompts], device=head.device)

@@ -6,10 +6,10 @@ beside policy and optimizer, so a resumed run goes on with the same tokens.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from pydantic import TypeAdapter
 
 from prorl.envs.mixture import Mixture
 from prorl.envs.types import Problem, Verdict
-from prorl.rollout.pipeline import ChatRenderer
+from prorl.rollout.pipeline import ChatRenderer, grouped
 from prorl.types import Completion, Group, HParams, Rollout, log_probs, token_ids
 
 IN_HAND = "in_hand.parquet"  # in a checkpoint's folder, where there is something to keep
@@ -55,14 +55,13 @@ class InHand:
 
         Returns how many groups are dropped, as their draws ask something else or another version wrote them.
         """
-        by_draw: dict[int, list[dict[str, Any]]] = defaultdict(list)
+        kept: list[dict[str, Any]] = []
         if (folder / IN_HAND).exists():
             import pyarrow.parquet as pq
 
-            for row in pq.read_table(folder / IN_HAND).to_pylist():
-                by_draw[row["draw"]].append(row)
+            kept = pq.read_table(folder / IN_HAND).to_pylist()
         found = []
-        for draw, rows in by_draw.items():
+        for draw, rows in grouped(kept, itemgetter("draw")).items():
             try:
                 found.append(self._group(draw, rows))
             except (ValueError, KeyError, TypeError):  # another version's, or of a task that is gone

@@ -14,12 +14,12 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from statistics import fmean
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from prorl.algo.pass_at_k import pass_at_k
 from prorl.envs.errors import ProrlError, UsageError
@@ -49,6 +49,8 @@ OUTAGE_SHARE = 0.8  # errors among the verdicts of a task from which it counts a
 OUTAGE_VERDICTS = 8  # fewer say nothing about a task
 FIRST_WAIT, LONGEST_WAIT = 5.0, 60.0  # seconds; doubled from one to the other
 
+Thing = TypeVar("Thing")
+Key = TypeVar("Key", bound=Hashable)
 Item = tuple[Problem, str]  # what was judged: a problem and a response to it
 Wait = Callable[[str, float], None]
 """Says a sentence, if given one, then lets so many seconds pass; raises `WaitEnded` if somebody asks to stop."""
@@ -310,11 +312,8 @@ def rejudge_errors(
 
 def failures(items: Sequence[Item], verdicts: Mapping[int, Verdict]) -> list[int]:
     """Tickets of the errors of tasks that are out: nearly all verdicts fail, and of more than one problem."""
-    by_task: dict[str, list[int]] = defaultdict(list)
-    for ticket, (problem, _) in enumerate(items):
-        by_task[problem.task].append(ticket)
     failed: list[int] = []
-    for tickets in by_task.values():
+    for tickets in grouped(range(len(items)), lambda ticket: items[ticket][0].task).values():
         errors = [ticket for ticket in tickets if verdicts[ticket].status == "error"]
         problems = {
             (problem.split, problem.level, problem.index) for problem, _ in map(items.__getitem__, errors)
@@ -323,6 +322,14 @@ def failures(items: Sequence[Item], verdicts: Mapping[int, Verdict]) -> list[int
         if enough and len(errors) >= OUTAGE_SHARE * len(tickets):
             failed += errors
     return failed
+
+
+def grouped(things: Iterable[Thing], by: Callable[[Thing], Key]) -> dict[Key, list[Thing]]:
+    """Things by their key, in order of first appearance."""
+    groups: dict[Key, list[Thing]] = defaultdict(list)
+    for thing in things:
+        groups[by(thing)].append(thing)
+    return dict(groups)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -349,11 +356,11 @@ def score(group: Group, threshold: float) -> ProblemScore:
 
 def domain_rates(problems: Iterable[ProblemScore], k: int) -> dict[str, float]:
     """pass@k per domain, averaged over its problems."""
-    rates: dict[str, list[float]] = {}
-    for problem in problems:
-        rate = pass_at_k(problem.samples, problem.solved, min(k, problem.samples))
-        rates.setdefault(problem.domain, []).append(rate)
-    return {domain: fmean(values) for domain, values in rates.items()}
+    by_domain = grouped(problems, lambda one: one.domain)
+    return {
+        domain: fmean(pass_at_k(one.samples, one.solved, min(k, one.samples)) for one in members)
+        for domain, members in by_domain.items()
+    }
 
 
 def unanswered_share(problems: Sequence[ProblemScore]) -> float:

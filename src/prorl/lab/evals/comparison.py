@@ -31,12 +31,12 @@ from prorl.lab.evals.statistics import (
     MEAN,
     Array,
     bootstrap_means,
-    grouped,
     least_passes,
     mean_over_domains,
     percentiles,
     rates,
 )
+from prorl.rollout.pipeline import grouped
 
 SURE = 0.01  # p-value of Fisher's exact test, one-sided, below which a problem is surely new, or surely lost
 LEVEL = 0.05  # the p-value must agree with the 95 % interval, which has no width where a few problems agree

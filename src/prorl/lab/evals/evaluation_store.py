@@ -22,6 +22,7 @@ from prorl.envs.files import StorageError, encode_json, replacing, write_atomic
 from prorl.envs.mixture import Mixture
 from prorl.envs.types import Problem
 from prorl.lab.evals.problems import Part, ProblemResult
+from prorl.rollout.pipeline import grouped
 from prorl.run.checkpoint import tidy
 from prorl.run.layout import EVALS, LOCK, hold_lock, removed_on_failure
 from prorl.types import Sampling
@@ -68,9 +69,7 @@ class Asked:
 
     def rules(self) -> dict[str, Any]:
         """All of it as data; instead of the questions the levels of each task and a hash of every prompt."""
-        levels: dict[str, set[int]] = {}
-        for problem in self.questions.get("levels", ()):
-            levels.setdefault(problem.task, set()).add(problem.level)
+        by_task = grouped(self.questions.get("levels", ()), lambda one: one.task)
         digest = blake2b(digest_size=8)
         for part, problems in self.questions.items():
             for problem in problems:
@@ -78,7 +77,7 @@ class Asked:
                 digest.update(text.encode(errors="replace"))
         return {
             "sizes": self.sizes,
-            "levels": {name: sorted(found) for name, found in levels.items()},
+            "levels": {name: sorted({one.level for one in found}) for name, found in by_task.items()},
             "samples": self.samples,
             "sampling": asdict(self.sampling),
             "seed": self.seed,

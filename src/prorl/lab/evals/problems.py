@@ -1,6 +1,6 @@
 """How each problem of an evaluation went: what was counted, how responses voted, and some of them to read."""
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from statistics import fmean
@@ -10,7 +10,7 @@ from prorl.envs.extract import extract_answer, respond
 from prorl.envs.files import storable
 from prorl.envs.seeds import generator
 from prorl.envs.types import Problem
-from prorl.rollout.pipeline import ProblemScore, Sampler, judge_all, score
+from prorl.rollout.pipeline import ProblemScore, Sampler, grouped, judge_all, score
 from prorl.stopwatch import Stopwatch
 from prorl.types import Group, Rollout
 
@@ -103,10 +103,7 @@ def guesses(results: Iterable[ProblemResult], seed: int) -> dict[Key, Counter[st
     For every problem as many as it had responses, or `LEAST_GUESSES`, by the frequency of the answers.
     """
     drawn: dict[Key, Counter[str]] = {}
-    kinds: defaultdict[tuple[str, Part, int], list[ProblemResult]] = defaultdict(list)
-    for result in results:
-        kinds[result.key[:3]].append(result)
-    for members in kinds.values():
+    for members in grouped(results, lambda one: one.key[:3]).values():
         given = {one.key: Counter[str]() for one in members}
         for one in members:
             for vote in one.votes:  # two of the same answer may differ in their verdict

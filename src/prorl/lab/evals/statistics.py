@@ -4,10 +4,9 @@ Every number is a function of counts per problem, so a task, a level or the answ
 functions on other problems.
 """
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,10 +17,9 @@ from prorl.config.fields import MOST
 from prorl.envs.errors import ProrlError
 from prorl.envs.seeds import derive
 from prorl.lab.evals.problems import ProblemResult
+from prorl.rollout.pipeline import grouped
 
 Array = NDArray[np.float64]
-Item = TypeVar("Item")
-Key = TypeVar("Key")
 
 DIGITS = 9  # of a k at most; Python refuses to read a number of thousands of them
 COVER = (1 / 64, 1 / 16, 1 / 2)  # shares of the tries: Cover@τ (https://arxiv.org/abs/2510.08325)
@@ -60,14 +58,6 @@ def read_ks(text: str) -> tuple[int, ...]:
             f"--k {text[:20]}: say one number, or several in ascending order, as in --k 1,4,16, and none above {MOST}"
         )
     return ks if len(ks) > 1 else powers_up_to(ks[0])
-
-
-def grouped(items: Iterable[Item], by: Callable[[Item], Key]) -> dict[Key, list[Item]]:
-    """Items by their key, in order of first appearance."""
-    groups: dict[Key, list[Item]] = defaultdict(list)
-    for item in items:
-        groups[by(item)].append(item)
-    return dict(groups)
 
 
 def rates(problems: Iterable[ProblemResult], ks: Sequence[int]) -> Array:

@@ -16,14 +16,14 @@ from prorl.lab.creativity import INDEX, creativity_tables, read_creativity
 from prorl.lab.evals.comparison import differences
 from prorl.lab.evals.evaluation_store import MEASUREMENT, Evaluation, evaluations, read_evaluation
 from prorl.lab.evals.problems import Part, ProblemResult
-from prorl.lab.evals.statistics import Curve, curve, grouped, majority_rates, powers_up_to, voting
+from prorl.lab.evals.statistics import Curve, curve, majority_rates, powers_up_to, voting
 from prorl.lab.report import drawing
 from prorl.lab.report.drawing import Drawn, Trace
 from prorl.lab.report.page import Section, bullets, paragraph, preformatted
 from prorl.lab.report.rollouts import solvable_html
 from prorl.lab.results import NAMES, PARTS, Pair
 from prorl.lab.tables import Cell, Figure, Number, Table, count, listing, points
-from prorl.rollout.pipeline import unanswered_share
+from prorl.rollout.pipeline import grouped, unanswered_share
 from prorl.run.history import read_events
 from prorl.run.layout import CONFIG, EVALS
 

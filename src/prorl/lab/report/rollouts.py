@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from prorl.lab.evals.problems import Kept
 from prorl.lab.report.page import Section, fold, heading, paragraph, shortened
 from prorl.lab.tables import count, escape
+from prorl.rollout.pipeline import grouped
 from prorl.run.layout import SAMPLES
 
 if TYPE_CHECKING:
@@ -56,9 +57,7 @@ def along(files: Sequence[Path]) -> list[Path]:
 def _step(path: Path, most: int) -> tuple[str, str]:
     """A title and the rollouts of one file as HTML: at most so many, as equally many of each domain as there are."""
     chosen = in_turn(_records(path), _domain, most)
-    problems: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
-    for record in sorted(chosen, key=_domain):
-        problems.setdefault((_domain(record), str(record["prompt"])), []).append(record)
+    problems = grouped(sorted(chosen, key=_domain), lambda one: (_domain(one), str(one["prompt"])))
     step = path.stem.removeprefix("step_").lstrip("0") or "0"
     body = "".join(_card(step, records) for records in problems.values())
     return f"Step {step}: {count(len(chosen), 'rollout')}", body
