@@ -169,33 +169,25 @@ def curves_figure(
 
 def curve_traces(model: Drawn, curve: Curve, panel: int) -> list[Trace]:
     """A line with its interval as a band, in a panel counted from 0; the first panel's lines are the legend's."""
-    name, axes = label(model.name), {"xaxis": axis("x", panel), "yaxis": axis("y", panel)}
+    shared = _of_model(model, panel)
     xs, ys = [*curve.ks, *reversed(curve.ks)], [*curve.high, *reversed(curve.low)]
-    line = {
-        "type": "scatter",
+    line = shared | {
         "mode": "lines+markers",
-        "name": name,
-        "legendgroup": name,
         "x": curve.ks,
         "y": curve.rates,
         "customdata": list(zip(curve.low, curve.high, strict=True)),
         "hovertemplate": "%{y:.1%} (%{customdata[0]:.1%} to %{customdata[1]:.1%})",
         "line": {"color": model.color, "width": 2.2, "dash": "dot" if model.is_base else "solid"},
         "marker": {"color": model.color, "size": 5},
-        "showlegend": panel == 0,
     }
-    return [band(name, model.color, xs, ys) | axes, line | axes]
+    return [shared | band(shared["name"], model.color, xs, ys), line]
 
 
 def dots(model: Drawn, rows: Sequence[str], found: Sequence[Curve], panel: int) -> Trace:
     """A dot per row with its interval: the first rate of each curve."""
     rates = [(curve.rates[0], curve.low[0], curve.high[0]) for curve in found]
-    return {
-        "type": "scatter",
+    return _of_model(model, panel) | {
         "mode": "markers",
-        "name": label(model.name),
-        "legendgroup": label(model.name),
-        "showlegend": panel == 0,
         "x": [rate for rate, _, _ in rates],
         "y": [label(row) for row in rows],
         "error_x": {
@@ -208,9 +200,12 @@ def dots(model: Drawn, rows: Sequence[str], found: Sequence[Curve], panel: int) 
         },
         "marker": {"color": model.color, "size": 10, "symbol": "circle-open" if model.is_base else "circle"},
         "hovertemplate": "%{y}: %{x:.1%}",
-        "xaxis": axis("x", panel),
-        "yaxis": axis("y", panel),
     }
+
+
+def _of_model(model: Drawn, panel: int) -> Trace:
+    name, axes = label(model.name), {"xaxis": axis("x", panel), "yaxis": axis("y", panel)}
+    return {"type": "scatter", "name": name, "legendgroup": name, "showlegend": panel == 0, **axes}
 
 
 def k_axis(ks: Sequence[int]) -> dict[str, Any]:
@@ -244,16 +239,15 @@ def panels(titles: Sequence[str], x: Mapping[str, Any], y: Mapping[str, Any]) ->
         "legend": {"y": 1, "yref": "container", "yanchor": "top", "tracegroupgap": 0},
     }
     for panel in range(len(titles)):
-        number = "" if panel == 0 else str(panel + 1)
         lowest, leftmost = panel >= len(titles) - columns, panel % columns == 0
-        layout[f"xaxis{number}"] = {**x, **({} if lowest else {"title": {"text": ""}})}
+        layout[axis("xaxis", panel)] = {**x, **({} if lowest else {"title": {"text": ""}})}
         right = {} if leftmost else {"title": {"text": ""}, "showticklabels": False}
-        layout[f"yaxis{number}"] = {**y, **right, **({"matches": "y"} if panel else {})}
+        layout[axis("yaxis", panel)] = {**y, **right, **({"matches": "y"} if panel else {})}
     return layout
 
 
 def axis(letter: str, panel: int) -> str:
-    """What a trace calls the axis of a panel: `x`, `x2`, …"""
+    """What a trace calls the axis of a panel: `x`, `x2`, …; a layout begins with `xaxis`."""
     return letter if panel == 0 else f"{letter}{panel + 1}"
 
 
