@@ -18,6 +18,7 @@ TRICKS = (
     *("Monday Tuesday Wednesday Thursday Friday Saturday Sunday", "</answer>" * 3, "the answer"),
 )
 ECHOED_LINES = 12  # of a prompt, from its end; most prompts are shorter
+FEWEST = 4  # different problems that one answer may not solve all of
 FREE_TEXT = "some words and no answer tag"
 SPLIT_ORDER: tuple[Split, ...] = ("train", "ood", "test", "validation")
 
@@ -98,7 +99,7 @@ def _faults(task: Task, problems: Sequence[Problem], baseline: Baseline, spent: 
                 yield f"{name} scores"
     if _verdict(task, problems[0], FREE_TEXT, spent).answered:
         return
-    if len(problems) > 1 and baseline.score >= task.pass_threshold:
+    if len({one.prompt for one in problems}) >= FEWEST and baseline.score >= task.pass_threshold:
         yield f"the constant answer {baseline.answer[:20]!r} solves every problem"
     tricks = {repr(trick[:20]): [trick] * len(problems) for trick in (*TRICKS, *STOCK_ANSWERS)}
     lines = [problem.prompt.strip().splitlines()[-ECHOED_LINES:] for problem in problems]

@@ -86,14 +86,14 @@ def test_columns_of_other_names_are_named_by_the_recipe(tmp_path):
         ("rows.jsonl", "[1]\n", "no rows at all"),
         ("rows.parquet", "not parquet", "cannot read"),
         ("rows.txt", "x", "as Parquet, JSON, JSONL or CSV"),
-        ("rows.jsonl", "", "no rows at all"),
+        ("rows.jsonl", "", "holds no rows"),
     ],
 )
 def test_an_unreadable_file_is_one_sentence(name, content, sentence, tmp_path):
     (tmp_path / name).write_text(content)
     with pytest.raises(DataError, match=sentence):
         rows(path=str(tmp_path / name))
-    with pytest.raises(DataError, match="is no file or is empty"):
+    with pytest.raises(DataError, match="is no file or folder with rows"):
         rows(path=str(tmp_path / "absent.jsonl"))
 
 

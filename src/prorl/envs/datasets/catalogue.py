@@ -213,7 +213,7 @@ def match_columns(source: Source, request: SourceRequest, found: Collection[str]
         elif name in source.columns or name in request.columns:
             wanted = request.columns.get(name) or " or ".join(patterns)
             raise DataError(
-                f"{source.name} has no column {wanted}, only {', '.join(sorted(found))}: "
+                f"{source.name} has no column {wanted}, only {', '.join(sorted(found)) or 'no rows at all'}: "
                 f"say which one holds it, {where}.{name}=COLUMN"
             )
     return matched
