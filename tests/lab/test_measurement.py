@@ -253,11 +253,14 @@ def test_a_chunk_that_cannot_be_judged_costs_nothing_else_and_is_asked_again(tmp
 def test_an_outage_is_waited_for_where_every_problem_is_a_chunk_of_its_own(tmp_path, monkeypatch):
     """As with many tries at each: one problem alone might be one that nobody can judge."""
     monkeypatch.setattr(measurement, "RESPONSES_AT_A_TIME", 1)
-    asked = {"test": [one for one in ASKED["test"] if one.task == "word_list"][:6]}
+    of_task = ([one for one in ASKED["test"] if one.task == name][:6] for name in ("word_list", "arithmetic"))
+    asked = {"test": [one for pair in zip(*of_task, strict=True) for one in pair]}  # in turn
     judge = Broken(asked["test"])
     monkeypatch.setattr(measurement.time, "sleep", lambda seconds: judge._broken.clear())
     evaluation = measured(tmp_path, asked=asked, judge=judge)
-    assert [one.index for one in evaluation.problems] == [one.index for one in asked["test"]]
+    assert [(one.task, one.index) for one in evaluation.problems] == [
+        (one.task, one.index) for one in asked["test"]
+    ]
     assert all(one.samples == 4 for one in evaluation.problems)
 
 

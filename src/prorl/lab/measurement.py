@@ -353,8 +353,7 @@ def ask(
             seconds += chunk.seconds
             rate = asked.samples * len(results) / seconds
             progress(done, total, f"problems × {asked.samples} responses, {rate:.0f} responses/s")
-        known = {one.key for one in results}
-        unknown = {key: one for key, one in asked_for.items() if key not in known}
+        unknown = {key: asked_for[key] for key in sorted(asked_for.keys() - {one.key for one in results})}
         for part, start, problems in _chunks(unknown, asked.samples, least=2):
             with suppress(VerifierError):
                 results += measure(part, problems, "again", start).problems
