@@ -25,6 +25,7 @@ from common import Stepper, add_arguments, load_config, make_base, markdown, wri
 from prorl import build
 from prorl.control.plan import hparams_at, make_plan
 from prorl.learn.parallel import Held
+from prorl.machine import cores
 from prorl.types import Batch, Completion, HParams, Request
 
 WARM = 3  # steps before anything is counted
@@ -166,7 +167,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add_arguments(parser)
-    parser.add_argument("--workers", type=int, default=build.cores(), help="cores to use (default: all)")
+    parser.add_argument("--workers", type=int, default=cores(), help="cores to use (default: all)")
     parser.add_argument("--steps", type=int, default=6, help="steps of a turn (default 6)")
     parser.add_argument("--rounds", type=int, default=3, help="turns of each side (default 3)")
     arguments = parser.parse_args(argv)

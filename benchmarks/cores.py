@@ -21,6 +21,7 @@ from typing import Any
 from common import Stepper, add_arguments, load_config, make_base, markdown, write_json
 from prorl import build
 from prorl.control.plan import hparams_at, make_plan
+from prorl.machine import cores
 
 WARM = 3  # steps before the clock starts
 
@@ -30,7 +31,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add_arguments(parser)
-    parser.add_argument("--workers", type=int, default=build.cores(), help="cores to use (default: all)")
+    parser.add_argument("--workers", type=int, default=cores(), help="cores to use (default: all)")
     parser.add_argument("--steps", type=int, default=12, help="steps of a turn (default 12)")
     parser.add_argument("--rounds", type=int, default=3, help="turns of each side (default 3)")
     parser.add_argument("--turn", type=int, help=argparse.SUPPRESS)

@@ -30,11 +30,11 @@ from pathlib import Path
 from typing import Any
 
 from common import markdown
-from prorl import build
 from prorl.config.recipe import load_recipe
 from prorl.envs.files import encode_json, write_atomic
 from prorl.lab.evals.comparison import boundary, paired
 from prorl.lab.evals.evaluation_store import BASE, model_file, models, read_evaluation
+from prorl.machine import cores
 from prorl.rollout.pipeline import grouped
 from prorl.run.journal import read_journal
 
@@ -107,7 +107,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--out", type=Path, default=Path("docs/results/frontier"), help="where results are kept"
     )
-    parser.add_argument("--at-once", type=int, default=build.cores(), help="runs at a time (default: cores)")
+    parser.add_argument("--at-once", type=int, default=cores(), help="runs at a time (default: cores)")
     parser.add_argument("--list", action="store_true", help="say what is to be done and do nothing")
     parser.add_argument("--table", action="store_true", help="only print the table of what is finished")
     parser.add_argument(
@@ -395,4 +395,7 @@ def main(argv: Sequence[str]) -> None:
 
 if __name__ == "__main__":
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    main(sys.argv[1:])
+    try:
+        main(sys.argv[1:])
+    except KeyboardInterrupt:
+        sys.exit("stopped, runs are saved: the same command goes on")

@@ -22,11 +22,12 @@ import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from common import NO_REFERENCE, markdown
-from prorl.build import cores, learner_settings
+from prorl.build import learner_settings
 from prorl.config.recipe import load_recipe
 from prorl.control.plan import hparams_at, make_plan
 from prorl.learn.learner import TorchLearner
 from prorl.local.engine import LocalEngine
+from prorl.machine import cores
 from prorl.types import Action, Batch, PromptActions, Request, Sampling
 
 

@@ -43,6 +43,7 @@ from prorl.control.plan import Plan, hparams_at, make_plan
 from prorl.envs.mixture import Mixture
 from prorl.envs.registry import VerifierSpec, make_verifier
 from prorl.envs.types import Problem
+from prorl.machine import cores
 from prorl.rollout.pipeline import ChatRenderer
 from prorl.types import HParams
 
@@ -250,7 +251,7 @@ def compare(config: RunConfig, tasks: Mixture, base: str, burst: int, pairs: int
     draws = (pairs + 1) * burst * hparams.prompts_per_step
     problems = [tasks.problem(draw, "train") for draw in range(draws)]
     parts = build.build_session(config, base, with_reference=plan.needs_reference)
-    torch.set_num_threads(build.cores())  # TRL's: prorl computes in workers of one thread each
+    torch.set_num_threads(cores())  # TRL's: prorl computes in workers of one thread each
     with closing(parts.backend), tempfile.TemporaryDirectory() as folder:
         stepper = Stepper(parts, tasks, config.seed)
         rewards = Rewards(problems, parts.renderer, hparams.min_spread)

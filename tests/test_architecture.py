@@ -38,6 +38,7 @@ LIGHT = [
     "prorl.cli",
     "prorl.loop",
     "prorl.build",
+    "prorl.machine",
     "prorl.lab.measurement",
     "prorl.lab.creativity",
     "prorl.commands",

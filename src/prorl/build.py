@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from hashlib import blake2b
@@ -26,6 +25,7 @@ from prorl.envs.sandbox.sandbox import Policy, Sandbox
 from prorl.envs.seeds import derive
 from prorl.envs.types import Split, Task
 from prorl.envs.verifiers.programs import NeedsSandbox, OwnSandbox
+from prorl.machine import computing, device_of, threads_of, worker_count
 from prorl.rollout.pipeline import ChatRenderer, Sampler, Wait
 from prorl.run.layout import TOKENIZER
 from prorl.run.process import machine_memory
@@ -33,21 +33,14 @@ from prorl.run.resume import CODE, PROBLEMS, hash_files
 from prorl.types import Backend
 
 if TYPE_CHECKING:
-    import torch
-    from torch import nn
     from transformers import PreTrainedTokenizerBase
 
     from prorl.learn.learner import LearnerSettings
-    from prorl.learn.parallel import Runner
     from prorl.local.judge import LocalJudge
 
 FEW_PROBLEMS = 100  # in the fingerprint of a run's tasks, at every start
 MANY_PROBLEMS = 500  # in that of a base's
-FEW_PROCESSES = 32  # that any machine runs
 WORKER_BYTES = 1 << 29  # of a worker, whatever the model
-MOST_WORKERS = 16  # that a recipe gets without asking for more
-PER_PROCESSOR = 8  # that wait for each processor of a larger one
-GPU_THREADS = 8  # of a process that computes on a GPU of a cluster, at most
 PROBE_TOKENS = {"float32": 8, "bfloat16": 64}  # rounding is told from another model by more of them
 
 
@@ -256,7 +249,7 @@ def _mixture(config: RunConfig, seed: int, instruction: str, warmup: WarmupConfi
     return Mixture(tasks, seed=seed)
 
 
-# -- the machine
+# -- what results depend on, and the model to begin with
 
 
 def settled(config: RunConfig) -> RunConfig:
@@ -271,97 +264,13 @@ def settled(config: RunConfig) -> RunConfig:
 
         require_packages()
     device = device_of(config)
-    threads = config.threads or max(1, _threads(config, on_gpu=device.type != "cpu"))
+    threads = config.threads or max(1, threads_of(config, on_gpu=device.type != "cpu"))
     tasks = dict(config.tasks)
     for name, task in tasks.items():
         made = make_task(name, own=task.use) if task.use and not task.levels else None
         if isinstance(made, ProceduralTask):
             tasks[name] = task.model_copy(update={"levels": dict.fromkeys(made.levels, 1.0)})
     return config.model_copy(update={"threads": threads, "device": str(device), "tasks": tasks})
-
-
-def _threads(config: RunConfig, *, on_gpu: bool) -> int:
-    """Of each process, where the recipe does not say; the CPUs that those of GPUs leave may judge."""
-    if config.backend != "ray" or not on_gpu:
-        return cores() // (1 if on_gpu or config.backend == "ray" else worker_count(config))
-    from prorl.cluster.settings import places
-
-    if config.cluster.address is None:
-        return min(GPU_THREADS, cores() // sum(places(config)))
-    from prorl.cluster.cluster import cpus_per_gpu
-
-    there = cpus_per_gpu(config.cluster.address)
-    return GPU_THREADS if there is None else min(GPU_THREADS, there)
-
-
-def cores() -> int:
-    """Cores that this process may use: neither the second thread of a core nor what other containers were given."""
-    allowed = os.sched_getaffinity(0)
-    siblings = {
-        path.read_text()
-        for cpu in allowed
-        if (path := Path(f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list")).exists()
-    }
-    share = len(allowed)
-    with suppress(OSError, ValueError):  # no quota, which then reads "max"
-        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
-        share = max(1, round(int(quota) / int(period)))
-    return min(share, len(siblings) or len(allowed))
-
-
-def worker_count(config: RunConfig) -> int:
-    """Processes that compute on a CPU: what the recipe asks for, or one for every core that they leave idle."""
-    return config.workers or max(1, min(MOST_WORKERS, cores() // max(1, config.threads)))
-
-
-@contextmanager
-def computing(config: RunConfig, *modules: nn.Module) -> Iterator[Runner]:
-    """Computes passes of the modules on as many processes as the recipe asks for, while inside."""
-    from prorl.learn.parallel import Here
-    from prorl.local.workers import Workers
-
-    if (count := worker_count(config)) == 1:
-        yield Here(modules)
-        return
-    with closing(Workers(modules, count=count, threads=config.threads)) as workers:
-        yield workers
-
-
-def require_processors(config: RunConfig) -> None:
-    """Raises RecipeError for more processes and threads than this machine could ever run, not a cluster's."""
-    here = {"threads": config.threads, "workers": config.workers} if config.backend != "ray" else {}
-    if config.backend != "ray" or not config.cluster.judges:
-        here["judge.workers"] = config.judge.workers
-    processors = os.cpu_count() or 1
-    most = max(FEW_PROCESSES, PER_PROCESSOR * processors)
-    for key, asked in here.items():
-        if asked > most:
-            raise RecipeError(
-                f"{key} ({asked:,}) is above what this machine with {processors} processors can run: "
-                f"set at most {most}"
-            )
-
-
-def device_of(config: RunConfig) -> torch.device:
-    """Where tensors lie; raises ClusterError and RecipeError as `settled`."""
-    import torch
-
-    if config.device == "auto":
-        address = config.cluster.address
-        if config.backend != "ray" or address is None:
-            return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-        from prorl.cluster.cluster import cpus_per_gpu
-
-        return torch.device("cpu" if cpus_per_gpu(address) is None else "cuda")
-    try:
-        device = torch.device(config.device)
-        if config.backend != "ray":  # whose driver computes nothing, and may be a machine without GPUs
-            torch.empty(0, device=device)
-    except (RuntimeError, AssertionError):  # the latter from a torch that was built without the device
-        raise RecipeError(
-            f"device {config.device!r} cannot be used on this machine: set device=cpu or device=auto"
-        ) from None
-    return device
 
 
 def environment(config: RunConfig, tasks: Mixture, tokenizer: Path) -> dict[str, str]:

@@ -17,12 +17,18 @@ from support.processes import eventually, family, shell, state
 from support.runs import contents, of_kind, quiet, timeless
 
 
+def tell(processes: list[int], number: int) -> None:
+    for pid in processes:
+        with suppress(ProcessLookupError):  # a program that has ended meanwhile
+            os.kill(pid, number)
+            time.sleep(0.02)
+
+
 @pytest.mark.slow
 def test_a_run_that_was_suspended_and_hung_up_is_saved_and_goes_on_exactly(recipe, uninterrupted, tmp_path):
     run = tmp_path / "run"
     with shell() as terminal:
-        # With low priority, so that it is not done before the terminal is closed, on a busy machine either.
-        terminal.type(f"nice {sys.executable} -m prorl train {recipe} --run {run}\n")
+        terminal.type(f"{sys.executable} -m prorl train {recipe} --run {run}\n")
         terminal.until(lambda: (run / JOURNAL).exists() and of_kind(run, Stepped))
         for _ in range(2):
             terminal.type("\x1a")
@@ -30,12 +36,10 @@ def test_a_run_that_was_suspended_and_hung_up_is_saved_and_goes_on_exactly(recip
             time.sleep(0.6)  # more than a tick
             terminal.type("fg\n")
             terminal.until(lambda: not any(state(pid) == "T" for pid in family(terminal.pid)))
-        for pid in family(terminal.pid):
-            with suppress(ProcessLookupError):  # a program that has ended meanwhile
-                os.kill(pid, signal.SIGSTOP)
-                time.sleep(0.02)
-                os.kill(pid, signal.SIGCONT)
+        processes = family(terminal.pid)
+        tell(processes, signal.SIGSTOP)  # or the run might be done before the terminal is closed
         terminal.close()
+        tell(processes, signal.SIGCONT)
         eventually(lambda: holder(run) is None)
     assert of_kind(run, Stopped)[-1].reason == "interrupted"
     assert resume_run(run, quiet()).stopped == "done"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import yaml
 
-from prorl.build import cores, data_folder, data_requests, device_of, settled
+from prorl.build import data_folder, data_requests, settled
 from prorl.cluster import capacity
 from prorl.cluster.capacity import GIB, GPU_MEMORY, GPUS_PER_NODE, PLANNED, Demand, Hardware, Placement, Size
 from prorl.cluster.settings import device_kind, places, require_packages
@@ -29,6 +29,7 @@ from prorl.envs.datasets.prepare import describe_needs, require_prepared
 from prorl.envs.errors import ProrlError
 from prorl.envs.registry import make_task
 from prorl.envs.sandbox.sandbox import Finding
+from prorl.machine import cores, device_of
 from prorl.run.process import machine_memory
 from prorl.types import HParams
 

@@ -46,6 +46,7 @@ from prorl.lab.evals.problems import Key, Part, ProblemResult, problem_result, w
 from prorl.lab.results import Pair, evaluation_tables, gain_tables, halfway, level_tables, rate_tables
 from prorl.lab.tables import Table, print_tables
 from prorl.lab.watch.console import Console
+from prorl.machine import require_processors
 from prorl.rollout.pipeline import VerifierError, grouped, sample_problems
 from prorl.run.checkpoint import intact, tidy, verify
 from prorl.run.journal import Journal
@@ -73,7 +74,7 @@ def checked_tasks(config: RunConfig, console: Console) -> Mixture:
 
     Raises RecipeError, DataError or SandboxError: with one sentence that says what to do.
     """
-    build.require_processors(config)
+    require_processors(config)
     tasks = build.build_tasks(config)
     if not (config.backend == "ray" and config.cluster.judges) and (warning := check_sandbox(config)):
         console.say(warning)
