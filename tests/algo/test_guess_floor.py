@@ -6,8 +6,10 @@ import pytest
 from prorl.algo.guess_floor import FEWEST, floor, guess_rates, least_passes, tail
 
 
-def beyond_guessing(solved, rates):
-    return [passes >= least for (_, passes), least in zip(solved, least_passes(solved, rates), strict=True)]
+def beyond_guessing(solved, rates, tried=None):
+    """`tried`: guesses and accepted ones of each problem; none were accepted unless said."""
+    least = least_passes(solved, rates, tried or [(256, 0)] * len(solved))
+    return [passes >= enough for (_, passes), enough in zip(solved, least, strict=True)]
 
 
 def test_the_floor_is_the_chance_of_one_hit_in_k_guesses():
@@ -54,8 +56,28 @@ def test_one_pass_counts_where_no_guess_is_ever_right_or_nothing_is_known_of_gue
 def test_the_least_passes_are_those_that_the_cut_lets_through():
     solved, rates = [(16, 12), (16, 3), (16, 0), (64, 9)], [0.1, 0.1, 0.1, 0.1]
     assert beyond_guessing(solved, rates) == [True, False, False, False]
-    assert least_passes(solved, rates)[0] == 12, "the cut is at the one that stands out"
-    assert least_passes([(4, 0), (4, 1)], [0.5, 0.5]) == [5, 5], (
+    none = [(64, 0)] * 4
+    assert least_passes(solved, rates, none)[0] == 12, "the cut is at the one that stands out"
+    assert least_passes([(4, 0), (4, 1)], [0.5, 0.5], none[:2]) == [5, 5], (
         "nothing stands out: no number of passes would"
     )
-    assert least_passes([(4, 0), (4, 1)], [None, None]) == [1, 1]
+    assert least_passes([(4, 0), (4, 1)], [None, None], none[:2]) == [1, 1]
+
+
+def test_a_rate_that_a_problems_own_guesses_tell_is_known_no_better_than_they_tell_it():
+    """By Fisher's exact test."""
+    found = least_passes([(4, 4)], [0.25], [(4, 1)])
+    assert found == [5], "4 of 4 against 1 of 4: 4 of 56 ways, 7 %"
+    assert least_passes([(4, 4)], [0.25], [(4, 0)]) == [4], "0.4 % at a rate that is known"
+
+
+@pytest.mark.parametrize("rates", [[0, 0, 0, 0.3], [0.1, 0.5], [0, 0, 0, 0, 0, 0, 0, 0, 0, 0.05]])
+def test_who_guesses_solves_nothing_where_problems_are_guessed_unlike_each_other(rates):
+    rng = np.random.default_rng(0)
+    rates = np.resize(rates, 60)
+    false = 0
+    for _ in range(60):
+        passed, accepted = rng.binomial(256, rates), rng.binomial(256, rates)
+        tried = [(256, int(c)) for c in accepted]
+        false += any(beyond_guessing([(256, int(c)) for c in passed], guess_rates(tried), tried))
+    assert false <= 3, "5 % of the sets"

@@ -7,7 +7,7 @@ problem's verifier accepts is what a model earns there that knows the kind of an
 import math
 from bisect import bisect_left
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, lru_cache
 
 FALSE_DISCOVERIES = 0.05  # share of the problems said to be solved beyond guessing that were guessed
 FEWEST = 32  # guesses over a task and level; from fewer nothing is estimated
@@ -32,24 +32,34 @@ def floor(rate: float, k: int) -> float:
     return -math.expm1(k * math.log1p(-rate)) if rate < 1 else 1.0
 
 
-def least_passes(solved: Sequence[tuple[int, int]], rates: Sequence[float | None]) -> list[int]:
+def least_passes(
+    solved: Sequence[tuple[int, int]], rates: Sequence[float | None], tried: Sequence[tuple[int, int]]
+) -> list[int]:
     """Passes from which on each problem of one task is solved more often than guesses would, by (responses, passes).
 
-    By the one-sided binomial test at a false discovery rate of 5 % over the problems (Benjamini and Hochberg 1995).
-    Where nothing is known of guesses, whoever passed once has solved it; where no number would do, it is above all.
+    `rates` and `tried` are as in `guess_rates`. By the one-sided binomial test at a false discovery rate of 5 % over
+    the problems (Benjamini and Hochberg 1995). Where guesses at the problem itself were accepted, its rate is known
+    from no more guesses than there are responses, so Fisher's exact test between these two must agree. Where nothing
+    is known of guesses, whoever passed once has solved it; where no number would do, it is above all.
     """
-    known = [(n, c, rate) for (n, c), rate in zip(solved, rates, strict=True) if rate is not None]
-    ranked = sorted(tail(n, c, rate) for n, c, rate in known)
+
+    @cache
+    def chance(n: int, c: int, rate: float, guesses: int, accepted: int) -> float:
+        by_own = math.fsum(dealt(n, guesses, c + accepted)[c:]) if accepted else 0.0
+        return max(tail(n, c, rate), by_own)
+
+    every = list(zip(solved, rates, tried, strict=True))
+    ranked = sorted(chance(n, c, rate, *own) for (n, c), rate, own in every if rate is not None)
     limits = (FALSE_DISCOVERIES * rank / len(ranked) for rank in range(1, len(ranked) + 1))
     cut = max((chance for chance, limit in zip(ranked, limits, strict=True) if chance <= limit), default=-1.0)
 
     @cache
-    def least(n: int, rate: float | None) -> int:
+    def least(n: int, rate: float | None, own: tuple[int, int]) -> int:
         if rate is None:
             return 1
-        return 1 + bisect_left(range(1, n + 1), True, key=lambda passes: tail(n, passes, rate) <= cut)
+        return 1 + bisect_left(range(1, n + 1), True, key=lambda passes: chance(n, passes, rate, *own) <= cut)
 
-    return [least(n, rate) for (n, _), rate in zip(solved, rates, strict=True)]
+    return [least(n, rate, own) for (n, _), rate, own in every]
 
 
 def tail(n: int, c: int, rate: float) -> float:
@@ -65,3 +75,17 @@ def tail(n: int, c: int, rate: float) -> float:
         term *= (n - successes) / (successes + 1) * rate / (1 - rate)
         total += term
     return min(1.0, total)
+
+
+@lru_cache(maxsize=1024)
+def dealt(own: int, other: int, passes: int) -> tuple[float, ...]:
+    """Chances that 0, 1, … of the passes are among `own` of own + other tries, were it luck which: hypergeometric."""
+
+    def ways(of: int, chosen: int) -> float:
+        return math.lgamma(of + 1) - math.lgamma(chosen + 1) - math.lgamma(of - chosen + 1)
+
+    all_ways = ways(own + other, passes)
+    return tuple(
+        math.exp(ways(own, mine) + ways(other, passes - mine) - all_ways) if 0 <= passes - mine <= other else 0.0
+        for mine in range(min(own, passes) + 1)
+    )

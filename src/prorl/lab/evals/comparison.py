@@ -19,12 +19,11 @@ largest k. "Surely" means that the 95 % bootstrap interval over paired problems 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from math import exp, lgamma
 from typing import Literal
 
 import numpy as np
 
+from prorl.algo.guess_floor import dealt
 from prorl.envs.seeds import derive
 from prorl.lab.evals.problems import Key, Part, ProblemResult
 from prorl.lab.evals.statistics import (
@@ -92,20 +91,6 @@ class Move:
         chances = dealt(self.trained.samples, self.base.samples, passes)
         extreme = {"new": chances[had:], "lost": chances[: had + 1]}.get(self.outcome)
         return extreme is not None and sum(extreme) < SURE
-
-
-@lru_cache(maxsize=1024)
-def dealt(own: int, other: int, passes: int) -> tuple[float, ...]:
-    """The chance that 0, 1, … of the passes are among a model's own responses, were it chance whose each one is."""
-
-    def ways(of: int, chosen: int) -> float:
-        return lgamma(of + 1) - lgamma(chosen + 1) - lgamma(of - chosen + 1)
-
-    all_ways = ways(own + other, passes)
-    return tuple(
-        exp(ways(own, mine) + ways(other, passes - mine) - all_ways) if 0 <= passes - mine <= other else 0.0
-        for mine in range(min(own, passes) + 1)
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -112,7 +112,8 @@ def least_passes(problems: Sequence[ProblemResult]) -> list[int]:
     found: dict[Hashable, int] = {}
     for members in grouped(problems, lambda one: (one.task, one.part)).values():
         counts = [(one.samples, one.solved) for one in members]
-        least = guess_floor.least_passes(counts, [rates[one.key] for one in members])
+        tried = [(one.guesses, one.guessed) for one in members]
+        least = guess_floor.least_passes(counts, [rates[one.key] for one in members], tried)
         found |= zip((one.key for one in members), least, strict=True)
     return [found[one.key] for one in problems]
 
