@@ -152,6 +152,18 @@ def test_stalled_evaluations_reset_once_per_stall(make_trainer):
 
 
 @pytest.mark.slow
+def test_the_kl_to_a_reference_that_was_just_replaced_counts_no_more(make_trainer):
+    trainer, callback = make_trainer(1, kl_ceiling=0.1, kl_count=2, kl_window=2)
+    for step in range(1, 8):
+        trainer.state.global_step = step
+        callback.on_step_end(trainer.args, trainer.state, None)
+        callback.on_log(
+            trainer.args, trainer.state, None, logs={"kl": 0.66}
+        )  # TRL logs after the end of the step
+    assert callback.resets == [(3, "kl_ceiling"), (6, "kl_ceiling")]
+
+
+@pytest.mark.slow
 def test_what_could_not_be_measured_counts_as_nothing(make_trainer):
     """TRL says None, or NaN, where no response of a step could be judged."""
     trainer, callback = make_trainer(1, stalled_evaluations=2, kl_ceiling=0.1, kl_count=1)

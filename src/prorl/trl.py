@@ -74,9 +74,10 @@ class ReferenceResetCallback(TrainerCallback):  # type: ignore[misc]
         self._best: float | None = None
         self._since_best = 0  # evaluations, and since the last reset
 
-    def on_log(self, *_: Any, logs: dict[str, Any] | None = None, **__: Any) -> None:
-        """Take in what TRL logs."""
-        if (value := _number(logs, "kl")) is not None:
+    def on_log(self, args: Any, state: Any, *_: Any, logs: dict[str, Any] | None = None, **__: Any) -> None:
+        """Take in what TRL logs, but for the KL to a reference that was replaced at the end of the same step."""
+        replaced = bool(self.resets) and self.resets[-1][0] == state.global_step
+        if (value := _number(logs, "kl")) is not None and not replaced:
             self._kls = [*self._kls, value][-self._rules["kl_window"] :]
 
     def on_evaluate(self, *_: Any, metrics: dict[str, Any] | None = None, **__: Any) -> None:

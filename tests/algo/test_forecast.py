@@ -48,7 +48,16 @@ def test_scores_that_do_not_move_head_for_where_they_are():
     assert forecast(tuple((10 * i, 0.4) for i in range(20))) == pytest.approx((0.4, 0.4, 0.4), abs=0.05)
 
 
+@pytest.mark.parametrize("middle", [2000, 3000, 5000])
+def test_the_interval_holds_a_limit_that_is_far_away(middle):
+    found = [forecast(run(0.8, 0.2, middle, 1.0, 20, 0.01, seed)) for seed in range(20)]
+    shown = [one for one in found if one]
+    assert sum(one.low <= 0.8 <= one.high for one in shown) >= 0.9 * len(shown) > 9
+
+
 def test_a_limit_is_a_share():
+    straight = tuple((10.0 * i, 0.2 + 0.02 * i) for i in range(20))
+    assert forecast(straight) is None or forecast(straight).low < 1
     steep = run(1.0, 0.1, 300, 2.0, 25, 0.01)
     assert forecast(steep).high <= 1
     falling = tuple((10.0 * i, 0.9 - 0.03 * i) for i in range(25))

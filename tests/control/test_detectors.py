@@ -229,7 +229,9 @@ def test_an_engine_that_errs_is_corrected_for_from_the_next_step_where_that_is_p
     (said,), state = follow(TRACES["mismatch"], chosen)
     assert said.action == ("correct_mismatch" if corrected else "warn")
     assert "factor of 1.2 per token" in said.reason
-    assert hparams_now(chosen, state).mismatch == ("icepop" if corrected else recipe["mismatch"])
+    now = hparams_now(chosen, state)
+    assert now.mismatch == ("icepop" if corrected else recipe["mismatch"])
+    assert now.mismatch_high == (5.0 if corrected else 2.0), "the bound of icepop is not that of tis"
 
 
 def test_what_may_be_rolled_back_to_is_never_past_the_last_good_validation():

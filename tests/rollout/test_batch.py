@@ -186,6 +186,12 @@ def test_length_may_cost_correct_responses_only():
     assert shaped == [1 - 0.1, 0.5, 0]
 
 
+@pytest.mark.parametrize(("scale", "right"), [(0.0, 0.0), (0.5, 0.5 - 0.1)])
+def test_a_right_response_that_was_cut_off_is_not_worth_less_than_a_wrong_one(scale, right):
+    only = {"length_weight": 0.1, "length_applies_to": "correct", "truncated_scale": scale}
+    assert rewards(["1", "0"], limit=WHOLE - 1, **only) == [right, 0]
+
+
 @given(st.lists(answers, min_size=1, max_size=4), st.sampled_from(["token", "sequence", "group"]))
 def test_a_batch_keeps_every_rollout_in_its_place(scripts, level):
     groups = [group(script, draw) for draw, script in enumerate(scripts)]

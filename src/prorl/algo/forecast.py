@@ -10,7 +10,8 @@ from typing import NamedTuple
 FEWEST, MOST = 9, 60  # points: fewer say nothing; more are averaged down to so many
 SHARPNESS = [2.0 ** (power / 4) for power in range(-4, 9)]  # B, a half to four
 GRAIN = 1e-3  # of a score: no curve is exact to less
-MIDDLES = [2.0 ** (power / 4) for power in range(-24, 5)]  # Cmid, as a share of the last step
+MIDDLES = [2.0 ** (power / 4) for power in range(-24, 17)]  # Cmid, as a share of the last step
+SEEN = 1 / 17  # of the rise, by the last step at least: a rise yet to come could end anywhere
 
 
 class Forecast(NamedTuple):
@@ -25,8 +26,9 @@ class Forecast(NamedTuple):
 def forecast(points: tuple[tuple[float, float], ...]) -> Forecast | None:
     """The limit in [0, 1] of (step, score) points, with R(C) = R0 + (A - R0)/(1 + (Cmid/C)^B) fitted to them.
 
-    None with fewer than `FEWEST` points, or if the mean of the last third is not what the first two thirds foretell
-    of it with their own interval: the curve is not (yet) of this form then, and its limit would be invented.
+    None with fewer than `FEWEST` points, or where the curve is not (yet) of this form and a limit would be invented:
+    if the mean of the last third is not what the first two thirds foretell of it with their own interval, or if
+    every limit that would do is outside [0, 1].
     Source: ScaleRL, https://arxiv.org/abs/2510.13786, with steps in place of compute.
     """
     if len(points) < FEWEST:
@@ -38,6 +40,7 @@ def forecast(points: tuple[tuple[float, float], ...]) -> Forecast | None:
         [1 / (1 + (middle * steps[-1] / step) ** sharp) if step else 0.0 for step in steps]
         for sharp in SHARPNESS
         for middle in MIDDLES
+        if 1 / (1 + middle**sharp) >= SEEN
     ]
     shown = 2 * parts // 3
     foretold, _ = _fit(
@@ -46,6 +49,8 @@ def forecast(points: tuple[tuple[float, float], ...]) -> Forecast | None:
     found, least = _fit(shapes, scores, [1.0] * len(shapes))
     doubt = 2 * math.sqrt(least / (parts - 4) / (parts - shown))  # of the mean of the last third itself
     if not foretold.low - doubt <= fmean(scores[shown:]) <= foretold.high + doubt:
+        return None
+    if found.low > 1 or found.high < 0:
         return None
     return Forecast(*(min(max(value, 0.0), 1.0) for value in found))
 

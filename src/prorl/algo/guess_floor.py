@@ -86,6 +86,8 @@ def dealt(own: int, other: int, passes: int) -> tuple[float, ...]:
 
     all_ways = ways(own + other, passes)
     return tuple(
-        math.exp(ways(own, mine) + ways(other, passes - mine) - all_ways) if 0 <= passes - mine <= other else 0.0
+        math.exp(ways(own, mine) + ways(other, passes - mine) - all_ways)
+        if 0 <= passes - mine <= other
+        else 0.0
         for mine in range(min(own, passes) + 1)
     )

@@ -13,7 +13,7 @@ between; what acts by itself does so at most `max` times.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import TYPE_CHECKING, Any
@@ -63,8 +63,8 @@ MOVES: Mapping[str, tuple[str, ...]] = {
 }
 """Measures that setting a hyperparameter is meant to move; all others keep what is usual of them."""
 
-CORRECTED = {("mismatch", "icepop")}
-"""What correcting the mismatch holds, of all hyperparameters."""
+CORRECTED: Set[tuple[str, Any]] = {("mismatch", "icepop"), ("mismatch_low", 0.5), ("mismatch_high", 5.0)}
+"""What correcting the mismatch holds, of all hyperparameters; bounds as in both public recipes."""
 
 LIMITS = {"threshold", "hits", "of_last"}  # of a rule, as an intervention reports them
 

@@ -141,7 +141,8 @@ def shaped_rewards(group: Group, hparams: HParams) -> list[float]:
 
     def reward(rollout: Rollout, score: float) -> float:
         completion, verdict = rollout.completion, rollout.verdict
-        if hparams.length_applies_to == "correct" and verdict.status != "ok":
+        cut_off = completion.finish == "length" and not hparams.truncated_scale
+        if hparams.length_applies_to == "correct" and (verdict.status != "ok" or cut_off):
             return score
         eta = {"eta_min": hparams.length_eta_min, "eta_max": hparams.length_eta_max}
         bonus = cosine_length_reward(len(completion.tokens), hparams.response_limit, **eta)
