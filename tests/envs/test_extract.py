@@ -35,6 +35,8 @@ def block(body, mark=""):
         ),
         (block("3") + block("5"), "5"),
         (block("3", "text"), "3"),
+        ("Print ```YES``` if so.\n" + block(CODE, "python"), CODE),
+        ("1. Code:\n   ```python\n   n = int(input())\n   print(n)\n   ```", "n = int(input())\nprint(n)"),
         ("<think>" + block("draft()", "python") + "</think>" + block(CODE), CODE),
         ("<think>" + block(CODE, "python"), None),
         ("no block", None),

@@ -15,6 +15,8 @@ from prorl.envs.types import Problem, Task, Verdict
 
 ADD = {"inputs": ["1 2\n", "5 6\n"], "outputs": ["3\n", "11\n"]}
 TWICE = {"inputs": [[4], "7"], "outputs": [8, "14"], "fn_name": "twice"}
+DIGITS = {"inputs": [["1", "10"], ["1", "1"]], "outputs": ["11", "2"], "fn_name": "add"}
+KEYS = {"inputs": [[1]], "outputs": [{1: (2,)}], "fn_name": "f"}
 QUIET = [{"id": "punctuation:no_comma"}, {"id": "change_case:english_lowercase", "kwargs": {}}]
 
 
@@ -35,6 +37,9 @@ def code(source):
     ("code", ADD, {}, code("print(sum(map(int, input().split())))"), 1), ("code", ADD, {}, code("print(3)"), 0.5),
     ("code", TWICE, {}, code("def twice(x):\n    return 2 * x"), 1),
     ("code", TWICE, {}, code("def thrice(x):\n    return 3 * x"), 0),
+    ("code", DIGITS, {}, code("def add(a, b):\n    return str(int(a) + int(b))"), 1),
+    ("code", DIGITS, {}, code("def add(a, b):\n    return int(a) + int(b)"), 0),
+    ("code", KEYS, {}, code("def f(x):\n    return {x: [2]}"), 1),
     ("code", {"inputs": ["1"], "outputs": ["0.5"]}, {"tolerance": 0.01}, code("print(0.504)"), 1),
     ("instructions", QUIET, {}, "boats sleep along the quay while lanterns blink", 1),
     ("instructions", QUIET, {}, respond("Hm, A, B.", "boats sleep on the quay while lanterns blink"), 1),
@@ -69,6 +74,9 @@ def test_a_response_without_an_answer_is_wrong_and_told_apart(kind, gold, option
     ("code", {"inputs": ["1"], "outputs": []}, {}, "not one output per input"),
     ("code", {"inputs": [{"a": 1}], "outputs": ["1"]}, {}, "no text"),
     ("code", {"inputs": 1, "outputs": 2}, {}, "must be {'inputs'"),
+    ("code", {"inputs": [[1]], "outputs": [{1}], "fn_name": "f"}, {}, "a result that JSON cannot say"),
+    ("code", {"inputs": ["1"], "outputs": ["x" * 2**21]}, {}, "tests too large"),
+    ("code", {"inputs": [[1], [2]], "outputs": [[0] * 200_000] * 2, "fn_name": "f"}, {}, "tests too large"),
     ("instructions", [{"id": "foo:bar"}], {}, "nobody can check"),
     ("instructions", [{"id": "keywords:existence"}], {}, "nobody can check"), ("instructions", [], {}, "instruction"),
     ("instructions", "be nice", {}, "must be .*'id'"),

@@ -6,6 +6,7 @@ the last answer wins. What stands inside the thinking never counts.
 """
 
 import re
+from textwrap import dedent
 
 THINK_OPEN, THINK_CLOSE = "<think>", "</think>"
 ANSWER_OPEN, ANSWER_CLOSE = "<answer>", "</answer>"
@@ -14,7 +15,9 @@ MAX_CODE_CHARS = 64_000
 
 _ANSWER = re.compile(re.escape(ANSWER_OPEN) + r"((?:(?!</?answer>).)*)" + re.escape(ANSWER_CLOSE), re.DOTALL)
 _BOX = re.compile(r"\\boxed\s*\{")
-_FENCED = re.compile(r"```([^\n`]*)\n(.*?)```", re.DOTALL)
+_FENCED = re.compile(
+    r"```[^\n`]+```|```([^\n`]*)\n(.*?)```", re.DOTALL
+)  # the first kind stands within a line
 _SHELL = re.compile(r"\s*(?:bash|sh|shell)\b", re.IGNORECASE)
 _PYTHON = re.compile(r"\s*(?:python|py|pypy)[\d.]*\b", re.IGNORECASE)
 # a statement, an assignment or a call: what the output of a program seldom has
@@ -89,8 +92,9 @@ def last_box(text: str) -> str | None:
 
 def _blocks(text: str) -> list[tuple[str, str]]:
     """Mark and body of each block in triple backticks after the thinking."""
-    tail = after_thinking(text)
-    return [] if tail is None else _FENCED.findall(tail)
+    found = _FENCED.finditer(after_thinking(text) or "")
+    blocks = [(match[1], match[2]) for match in found if match[2] is not None]
+    return [(mark, dedent(body) if body[:1].isspace() else body) for mark, body in blocks]
 
 
 def _usable(answer: str | None, limit: int) -> str | None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from prorl.envs.base import NO_ANSWER
 from prorl.envs.datasets.catalogue import KINDS, Drop, Kind
-from prorl.envs.datasets.convert import FLOAT_TOLERANCE, code_payload, convert, read_tests
+from prorl.envs.datasets.convert import FLOAT_TOLERANCE, code_payload, convert, read_tests, require_readable
 from prorl.envs.errors import UsageError
 from prorl.envs.extract import (
     ANSWER_CLOSE,
@@ -93,7 +93,9 @@ def grade(
     try:
         if kind == "code":
             allowed = FLOAT_TOLERANCE if tolerance is None else tolerance
-            payload: Payload = code_payload(*read_tests(gold), allowed, apps=True)
+            entry, pairs = read_tests(gold)
+            require_readable(entry, [expected for _, expected in pairs])
+            payload: Payload = code_payload(entry, pairs, allowed, apps=True)
         else:
             if kind == "instructions":
                 row["ids"] = [asked["id"] for asked in gold]

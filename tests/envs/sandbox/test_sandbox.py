@@ -43,6 +43,7 @@ LEAKS = "import builtins\nseen = getattr(builtins, 'seen', 0)\nbuiltins.seen = 1
             ["é" * 200_000],
             ["400000 ['program.py']\n"],
         ),
+        ("print(__builtins__.sum([1, 2]))", [""], ["3\n"]),
         ("import atexit\natexit.register(lambda: print('late'))\nimport sys; sys.exit(3)", [""], ["late\n"]),
         (
             "import difflib, argparse, xml.dom, zoneinfo\nprint(difflib.SequenceMatcher(None, 'ab', 'ab').ratio())",
@@ -173,7 +174,13 @@ def test_a_program_that_does_not_name_numpy_does_not_pay_for_it(monkeypatch):
     with Sandbox.open(Policy(tier="B")) as opened:
         monkeypatch.setattr("prorl.envs.sandbox.sandbox.command", lambda tier, **_: ["/nonexistent/python"])
         assert script(opened, "import sys\nprint('num' + 'py' in sys.modules)") == [("ok", "False\n")]
-        assert script(opened, "print('no numpy needed')") == [("ok", "no numpy needed\n")]
+        assert script(opened, "print('no numpy needed')") == [("sandbox_error", None)], (
+            "a server that did not start"
+        )
+        monkeypatch.undo()
+        assert script(opened, "print('numpy needed')") == [("ok", "numpy needed\n")], (
+            "an outage is over when it is over"
+        )
 
 
 def test_hashes_and_random_numbers_are_the_same_in_every_server():

@@ -294,6 +294,13 @@ def read_tests(given: Any) -> tuple[str | None, list[Pair]]:
     return entry, pairs
 
 
+def require_readable(entry: str | None, expected: Sequence[Any]) -> None:
+    """Raises Drop: an output of a script, or all results of a function, are longer than the sandbox reads."""
+    sizes = [len(json.dumps(value)) for value in expected]
+    if (max if entry is None else sum)(sizes) > Limits().output_bytes:
+        raise Drop("tests too large: of results over 1 MiB nothing is read")
+
+
 def code_payload(
     entry: str | None, pairs: Sequence[Pair], tolerance: float | None, *, apps: bool = False
 ) -> dict[str, Any]:
@@ -377,7 +384,10 @@ def _pairs(entry: str | None, tests: Iterable[Pair]) -> list[Pair]:
     """Inputs and expected values as a sandbox takes them: texts for a script, arguments and a result for a call."""
     if entry is None:
         return [(_lines(given), _lines(expected)) for given, expected in tests]
-    return [(_arguments(given), parsed(expected)) for given, expected in tests]
+    return [
+        (_arguments(given), parsed(expected) if isinstance(given, str) else _plain(expected))
+        for given, expected in tests
+    ]
 
 
 def _lines(value: Any) -> str:
@@ -387,6 +397,14 @@ def _lines(value: Any) -> str:
     if not isinstance(value, str):
         raise Drop("tests that are no text")
     return value
+
+
+def _plain(value: Any) -> Any:
+    """A result as it comes back from the sandbox: keys are texts, tuples lists."""
+    try:
+        return json.loads(json.dumps(value))
+    except (TypeError, ValueError, RecursionError):
+        raise Drop("a result that JSON cannot say") from None
 
 
 def _arguments(value: Any) -> list[Any]:

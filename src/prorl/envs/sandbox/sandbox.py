@@ -108,11 +108,10 @@ class Sandbox:
     def _with_numpy(self) -> Sandbox:
         """The sandbox for programs that name numpy: a second server, as numpy makes every fork slower.
 
-        This one, where numpy is not installed or cannot be loaded.
+        This one, where numpy is not installed; where it cannot be loaded, a program's own import fails there too.
         """
         if self._for_numpy is None:
-            beside = Sandbox(self.tier, folder) if (folder := find_numpy()) else self
-            self._for_numpy = self if beside is self or beside._problem() else beside
+            self._for_numpy = Sandbox(self.tier, folder) if (folder := find_numpy()) else self
         return self._for_numpy
 
     def _problem(self) -> str:

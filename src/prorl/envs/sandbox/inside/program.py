@@ -89,6 +89,11 @@ def _run_script(code: types.CodeType, namespace: dict[str, Any], report: Report)
     for stream in streams:
         with suppress(AttributeError, OSError, ValueError):  # or closed it
             stream.flush()
+    last: Any = sys.__stdout__
+    with suppress(BaseException):
+        del streams, stream
+        namespace.clear()  # as CPython does at the end: files that were never closed write what they hold
+        last.flush()
     report(0, "ok")
 
 
@@ -167,6 +172,7 @@ def enter(module_name: str) -> dict[str, Any]:
     gc.enable()
     module = types.ModuleType(module_name)
     module.__file__ = "program.py"
+    vars(module)["__builtins__"] = builtins
     sys.modules[module_name] = module
     return module.__dict__
 
