@@ -21,7 +21,7 @@ from prorl.envs.files import StorageError
 from prorl.envs.types import Verdict
 from prorl.local.engine import require_room
 from prorl.run.checkpoint import Checkpointer
-from prorl.run.history import RunHistory, describe
+from prorl.run.history import describe, read_history
 from prorl.run.resume import branch, resume, roll_back
 from prorl.run.store import RunStore
 from support.defaults import planned, some_detectors, some_resets, some_validations
@@ -502,7 +502,7 @@ def test_a_pause_that_a_stop_ended_is_not_obeyed_again_after_a_roll_back(tmp_pat
     assert run_in(folder, STRICT, save=save, **first).stopped == TOLD_TO_STOP
     second = {"commands": {12: "roll-back=5"}, "wait": lambda *_: pytest.fail("paused again")}
     assert run_in(folder, STRICT, save=save, **second).stopped == "done"
-    assert RunHistory(folder).paused is None
+    assert read_history(folder).paused is None
 
 
 def die(*_, **__):
