@@ -407,7 +407,14 @@ BACK = Intervened(step=0, detector="command", action="roll_back", reason="r", nu
     [
         ((), "paused: told to pause"),
         ((events.command("resume"),), "waiting"),
-        ((Stopped(step=1, reason="told to stop"), Resumed(step=1, config_hash="c")), "waiting"),
+        (
+            (
+                events.command("stop"),
+                Stopped(step=1, reason="told to stop"),
+                Resumed(step=1, config_hash="c"),
+            ),
+            "waiting",
+        ),
         ((Resumed(step=1, config_hash="c", branched_from="nano@1"),), "waiting"),
         ((replace(BACK, paused="told to pause"),), "paused: told to pause"),
         ((BACK,), "waiting"),

@@ -19,7 +19,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from prorl.control.decide import TOLD_TO_STOP
 from prorl.control.events import (
     CommandGiven,
     Event,
@@ -37,6 +36,7 @@ from prorl.control.events import (
     from_record,
 )
 from prorl.control.metrics import computed, step_line
+from prorl.control.state import RunState, evolve
 from prorl.envs.files import StorageError
 from prorl.run import layout
 from prorl.run.checkpoint import intact
@@ -184,19 +184,8 @@ class RunHistory:
 
     @property
     def paused(self) -> str | None:
-        """Why no step is made, of a run that was told to pause and not yet to resume."""
-        for event in reversed(self.events):
-            if isinstance(event, Intervened) and event.action == "pause":
-                return f"{event.detector}: {event.reason}"
-            if isinstance(event, Intervened) and event.action == "roll_back":
-                return event.paused
-            if isinstance(event, CommandGiven) and not event.refused and event.name in ("pause", "resume"):
-                return "told to pause" if event.name == "pause" else None
-            if isinstance(event, Stopped) and event.reason == TOLD_TO_STOP:
-                return None
-            if isinstance(event, Resumed) and event.branched_from:
-                return None
-        return None
+        """Why no step is made, as the trainer's own state has it; steps play no part in it."""
+        return self._told.paused
 
     @property
     def state(self) -> str:
@@ -259,6 +248,7 @@ class RunHistory:
         self.steps = Columns()  # numbers of `Stepped`, and those that `metrics` computes from it
         self.validations = Columns()  # numbers of `Validated`
         self.events: list[Event] = []  # all but steps
+        self._told = RunState()  # what these lead to
         self.marks: list[Mark] = []
         self.stopped: str | None = None  # why the run ended, if its last event says so
 
@@ -303,6 +293,7 @@ class RunHistory:
             if isinstance(event, Stepped):
                 self.steps.append({**_numbers(event), **computed(event)})
                 return
+            self._told = evolve(self._told, event)
             if isinstance(event, Resumed) and event.branched_from and not event.same_validation:
                 self.validations = Columns()  # its parent's asked something else
                 self.events = [one for one in self.events if not isinstance(one, Validated)]
