@@ -19,6 +19,7 @@ from prorl.envs.base import ProceduralTask
 from prorl.envs.datasets.catalogue import SOURCES, SourceRequest, resolve
 from prorl.envs.datasets.prepare import DatasetTask, missing, prepare, require_prepared
 from prorl.envs.extensions import Extension, find
+from prorl.envs.files import hash_folder
 from prorl.envs.mixture import Mixture
 from prorl.envs.registry import VerifierSpec, make_task, make_verifier
 from prorl.envs.sandbox.sandbox import Policy, Sandbox
@@ -29,7 +30,7 @@ from prorl.machine import computing, device_of, threads_of, worker_count
 from prorl.rollout.pipeline import ChatRenderer, Sampler, Wait
 from prorl.run.layout import TOKENIZER
 from prorl.run.process import machine_memory
-from prorl.run.resume import CODE, PROBLEMS, hash_files
+from prorl.run.resume import CODE, PROBLEMS
 from prorl.types import Backend
 
 if TYPE_CHECKING:
@@ -291,7 +292,7 @@ def environment(config: RunConfig, tasks: Mixture, tokenizer: Path) -> dict[str,
         "torch": torch.__version__,
         "transformers": transformers.__version__,
         "processor": processor,
-        TOKENIZER: hash_files(tokenizer),
+        TOKENIZER: hash_folder(tokenizer),
         PROBLEMS: tasks.fingerprint(FEW_PROBLEMS),
         **{f"{CODE}{name}": code.fingerprint for name, code in own_code(config).items()},
     }

@@ -17,6 +17,7 @@ from prorl.envs.files import (
     explain_no_room,
     free_bytes,
     fsync_tree,
+    hash_folder,
     sha256,
     write_atomic,
 )
@@ -109,3 +110,14 @@ def test_non_finite_numbers_come_back_through_float(value):
 def test_what_json_cannot_hold_is_refused(value):
     with pytest.raises(TypeError):
         encode_json(value)
+
+
+def test_a_hash_sees_names_and_contents(tmp_path):
+    seen = set()
+    for name, content in (("a", "1"), ("a", "2"), ("b", "2")):
+        folder = tmp_path / str(len(seen))
+        folder.mkdir()
+        (folder / name).write_text(content)
+        assert hash_folder(folder) == hash_folder(folder)
+        seen.add(hash_folder(folder))
+    assert len(seen) == 3

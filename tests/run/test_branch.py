@@ -7,7 +7,7 @@ import pytest
 from prorl.control.events import Resumed
 from prorl.envs.files import StorageError
 from prorl.run.journal import read_journal
-from prorl.run.resume import branch, changes, hash_files
+from prorl.run.resume import branch, changes
 from prorl.run.store import RunStore
 
 BEGUN = Resumed(step=2, config_hash="d", branched_from="run@2")
@@ -100,14 +100,3 @@ def test_another_version_is_told_and_what_was_never_recorded_is_not_missed():
     first, second = changes(THEN, now, refuse=True)
     assert first.startswith("processor was AVX2 and is now AVX512")
     assert second.startswith("torch was 2.13.0 and is now 2.13.1")
-
-
-def test_a_hash_sees_names_and_contents(tmp_path):
-    seen = set()
-    for name, content in (("a", "1"), ("a", "2"), ("b", "2")):
-        folder = tmp_path / str(len(seen))
-        folder.mkdir()
-        (folder / name).write_text(content)
-        assert hash_files(folder) == hash_files(folder)
-        seen.add(hash_files(folder))
-    assert len(seen) == 3

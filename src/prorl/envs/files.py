@@ -88,10 +88,13 @@ def sha256(path: Path) -> str:
 
 
 def hash_folder(folder: Path) -> str:
-    """Hexadecimal hash of the names, relative to it, and contents of all files in a folder."""
-    files = sorted(path for path in folder.rglob("*") if path.is_file())
-    told = [f"{path.relative_to(folder)} {sha256(path)}" for path in files]
-    return hashlib.blake2b("\n".join(told).encode(), digest_size=8).hexdigest()
+    """One hash over names, relative to it, and contents of all files in a folder."""
+    digest = hashlib.sha256()
+    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+        digest.update(f"{path.relative_to(folder).as_posix()}\n{path.stat().st_size}\n".encode())
+        with path.open("rb") as file:
+            hashlib.file_digest(file, lambda: digest)  # goes on with the same hash
+    return digest.hexdigest()[:16]
 
 
 def free_bytes(path: Path) -> int:

@@ -24,14 +24,13 @@ from prorl.control.events import Intervened, Started, Stepped, Validated
 from prorl.control.plan import hparams_now, make_plan
 from prorl.control.state import fold
 from prorl.envs.errors import ProrlError
-from prorl.envs.files import StorageError
+from prorl.envs.files import StorageError, hash_folder
 from prorl.lab.results import NAMES, Gains, gain_table, gains, newest_pairs
 from prorl.lab.tables import Cell, Number, Table, plain, to_markdown
 from prorl.local.backend import Dtype
 from prorl.run.checkpoint import commit
 from prorl.run.history import RunHistory, read_events, read_history
 from prorl.run.layout import CONFIG, SAMPLES, TOKENIZER
-from prorl.run.resume import hash_files
 from prorl.run.store import RunStore
 from prorl.types import HParams
 
@@ -128,7 +127,7 @@ def _tokenizer(story: RunHistory) -> Path:
     """The folder of the run's tokenizer, which is the one that was trained with."""
     folder = story.folder / TOKENIZER
     before = next((event.environment.get(TOKENIZER) for event in story.of(Started)), None)
-    if not folder.is_dir() or before not in (None, hash_files(folder)):
+    if not folder.is_dir() or before not in (None, hash_folder(folder)):
         raise StorageError(f"the files in {folder} are not those the run was trained with: restore them")
     return folder
 

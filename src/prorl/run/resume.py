@@ -4,7 +4,6 @@ The environment is what else the bits of a result depend on. A run is not resume
 problems; what only rounds differently, as another version of torch does, is said and journalled.
 """
 
-import hashlib
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
@@ -181,15 +180,6 @@ def changes(before: Mapping[str, str], now: Mapping[str, str], *, refuse: bool) 
         for name in changed
         if name not in _ESSENTIAL
     ]
-
-
-def hash_files(folder: Path) -> str:
-    """One hash over names and contents of the files in a folder."""
-    digest = hashlib.sha256()
-    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
-        digest.update(f"{path.relative_to(folder).as_posix()}\n{path.stat().st_size}\n".encode())
-        digest.update(path.read_bytes())
-    return digest.hexdigest()[:16]
 
 
 def _return_to(store: RunStore, checkpoint: Checkpoint) -> tuple[RunState, list[Event]]:
