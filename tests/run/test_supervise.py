@@ -13,7 +13,7 @@ import pytest
 from prorl.config.schema import DeadlinesConfig
 from prorl.run.layout import CHECKPOINTS, HEARTBEAT, LOG, STACKS
 from prorl.run.process import Heartbeat
-from prorl.run.supervise import CRASH_LOOP, Beat, Ending, Patience, Supervisor
+from prorl.run.supervise import CRASHED, Beat, Ending, Patience, Supervisor
 from support.processes import eventually, shell, state
 
 QUICK = Patience(first_wait=0.01, longest_wait=0.05, tick=0.05, dump=0.5)
@@ -99,7 +99,7 @@ def test_it_resumes_as_soon_as_there_is_a_checkpoint(supervisor, folder):
 
 def test_a_crash_loop_is_given_up_with_one_sentence_that_names_the_log(supervisor, folder, said):
     (folder / CHECKPOINTS / "step_000000").mkdir(parents=True)
-    assert supervisor("heart(2); heart(7); die()").run() == CRASH_LOOP  # to fall back is no progress
+    assert supervisor("heart(2); heart(7); die()").run() == CRASHED  # to fall back is no progress
     assert len(lives(folder)) == QUICK.crashes
     assert "gave up after 4 crashes" in said[-1]
     assert "SIGKILL at step 7 in phase 'learn'" in said[-1]
@@ -121,7 +121,7 @@ def test_what_a_run_did_before_a_roll_back_is_no_measure_of_its_progress(supervi
 
 def test_a_run_that_is_rolled_back_in_every_life_and_dies_is_given_up(supervisor, folder, said):
     (folder / CHECKPOINTS / "step_000000").mkdir(parents=True)
-    assert supervisor("heart(10); time.sleep(0.3); heart(5); time.sleep(0.2); die()").run() == CRASH_LOOP
+    assert supervisor("heart(10); time.sleep(0.3); heart(5); time.sleep(0.2); die()").run() == CRASHED
     assert len(lives(folder)) <= QUICK.crashes + 1
 
 
@@ -138,7 +138,7 @@ def test_the_beat_of_an_earlier_trainer_of_the_same_number_is_none_of_this_one(s
 
 
 def test_a_crash_loop_before_the_first_checkpoint_names_nothing_that_is_not_there(supervisor, folder, said):
-    assert supervisor("die()").run() == CRASH_LOOP
+    assert supervisor("die()").run() == CRASHED
     assert "nothing was saved yet" in said[-1]
     assert "prorl resume" not in said[-1]
 

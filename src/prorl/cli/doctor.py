@@ -6,11 +6,12 @@ from typing import Annotated, Literal
 
 from typer import Argument, Exit, Option, echo
 
-from prorl.cli.outcome import FAILED, AsJson, fail, show
+from prorl.cli.outcome import AsJson, fail, show
 from prorl.cluster.capacity import GIB, GPU_MEMORY, Placement
 from prorl.envs.sandbox.sandbox import Finding, probe
 from prorl.lab.tables import Number, Table
 from prorl.run.layout import RUNS
+from prorl.run.supervise import FAILED
 
 PLACED = tuple(f"cluster.{key}=" for key in ("learners", "engines", "colocate", "tensor_parallel"))
 

@@ -16,7 +16,6 @@ from typer import Argument, Exit, Option, echo
 from prorl import __version__
 from prorl.cli import doctor, runs, tasks
 from prorl.cli.outcome import (
-    CRASHED,
     Address,
     AsJson,
     Backend,
@@ -32,6 +31,7 @@ from prorl.cli.outcome import (
 from prorl.cli.runs import report_at_the_end
 from prorl.envs.errors import ProrlError
 from prorl.run.layout import RUNS, is_born, run_folder, runs_below
+from prorl.run.supervise import CRASHED, ENDED
 
 if TYPE_CHECKING:
     from prorl.control.state import RunState
@@ -119,7 +119,6 @@ def resume(
     folder, changes = run_folder(run), changes_to(overrides, backend, address)
     if supervise:
         _supervise(["resume", str(folder), *changes], folder, changes)
-    from prorl.run.supervise import ENDED
     from prorl.session import resume_run
 
     _train(folder, partial(resume_run, folder, overrides=changes, after=os.environ.get(ENDED, "")))

@@ -21,13 +21,10 @@ from typer.core import TyperGroup
 from prorl.envs.errors import ProrlError
 from prorl.lab.tables import Table, print_tables, to_json
 from prorl.run.layout import run_folder
+from prorl.run.supervise import CRASHED, FAILED, INTERRUPTED
 
 if TYPE_CHECKING:
     from prorl.lab.watch.console import Console
-
-FAILED = 1
-CRASHED = 70  # a bug, or the system refused something
-INTERRUPTED = 130
 
 RunFolder = Annotated[Path, Argument(help="A run directory, or its name below runs/.")]
 Overrides = Annotated[list[str] | None, Argument(help="Changes to the recipe: optimizer.lr=1e-4 steps=500.")]

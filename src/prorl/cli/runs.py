@@ -8,7 +8,6 @@ from rich.console import Console as RichConsole
 from typer import Argument, Option, echo
 
 from prorl.cli.outcome import (
-    INTERRUPTED,
     Address,
     AsJson,
     Backend,
@@ -23,6 +22,7 @@ from prorl.cli.outcome import (
 from prorl.envs.errors import ProrlError
 from prorl.local.backend import Dtype
 from prorl.run.layout import RUNS, run_folder
+from prorl.run.supervise import INTERRUPTED
 
 Runs = Annotated[list[Path], Argument(help="Run directories, or names below runs/.")]
 Problems = Annotated[int | None, Option(min=0, help="So many problems per domain; default: the recipe's.")]

@@ -18,7 +18,7 @@ from prorl.envs.sandbox.inside.confine import SET_PDEATHSIG, prctl
 from prorl.run.layout import HEARTBEAT, LOG, STACKS, is_born
 
 DONE, FAILED, USAGE = 0, 1, 2
-CRASH_LOOP = 70  # also a trainer's own status after a bug
+CRASHED = 70  # a trainer's after a bug, or where the system refused something; a supervisor's that gave up
 NO_MEMORY = 71  # the trainer stopped, saved, before the machine ran out
 PREEMPTED = 75  # stopped by SIGUSR1, saved: start again with `prorl resume`
 HUNG_UP = 129  # SIGHUP: the terminal was closed; saved
@@ -147,7 +147,7 @@ class Supervisor:
                         f"gave up after {self._crashes} crashes without a step of progress; the last: {ending}; "
                         f"{self._way_on()}"
                     )
-                    return CRASH_LOOP
+                    return CRASHED
                 self._back_off()
                 if self._asked is not None:
                     return _STATUS[self._asked]
@@ -165,7 +165,7 @@ class Supervisor:
         def settle() -> None:
             prctl(SET_PDEATHSIG, signal.SIGKILL)
             if os.getppid() != parent:  # it died before we could ask to die with it
-                os._exit(CRASH_LOOP)
+                os._exit(CRASHED)
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
         return subprocess.Popen(command, env=environment, preexec_fn=settle)
