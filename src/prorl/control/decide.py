@@ -10,7 +10,7 @@ from typing import Literal
 from prorl.algo.adaptive_levels import is_mastered
 from prorl.algo.reference_reset import due
 from prorl.control.detectors import Intervene, doubtful, interventions, told_to_roll_back
-from prorl.control.events import LevelRaised, ResetReason, StageEntered, Stopped
+from prorl.control.events import LevelRaised, StageEntered, Stopped
 from prorl.control.plan import Plan, highest_level
 from prorl.control.state import RunState
 
@@ -21,7 +21,7 @@ TOLD_TO_STOP = "told to stop"
 class ResetReference:
     """Make the policy (`current`) or the best validation's checkpoint (`best`) the reference."""
 
-    reason: ResetReason
+    reason: str
     target: Literal["current", "best"]
     optimizer: Literal["keep", "clear"]
 
@@ -115,7 +115,7 @@ def _reset(plan: Plan, state: RunState, entered: int | None, *, doubted: bool) -
     return None if reason is None or doubted else _from_rules(plan, state, reason)
 
 
-def _from_rules(plan: Plan, state: RunState, reason: ResetReason) -> ResetReference:
+def _from_rules(plan: Plan, state: RunState, reason: str) -> ResetReference:
     rules = plan.config.reset
     target = rules.target if state.best_step is not None else "current"
     return ResetReference(reason=reason, target=target, optimizer=rules.optimizer)

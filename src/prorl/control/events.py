@@ -11,8 +11,6 @@ from typing import Any, ClassVar, Literal, TypeVar, get_args
 from prorl.config.schema import Action
 from prorl.types import UpdateStats
 
-ResetReason = str  # kl_ceiling, stalled_validation, schedule, stage, command, or the name of a detector
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RolloutStats:
@@ -115,7 +113,7 @@ class ReferenceReset:
     step: int
     name: str
     parent: str
-    reason: ResetReason
+    reason: str  # of `algo.reference_reset.ResetReason`; or stage, command, or the name of a detector
     target: Literal["current", "best"]
     source_step: int  # whose policy it is
     optimizer: Literal["keep", "clear", "new"]  # new: of the base
