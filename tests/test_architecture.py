@@ -42,6 +42,7 @@ LIGHT = [
     "prorl.lab.measurement",
     "prorl.lab.creativity",
     "prorl.commands",
+    "prorl.local.judge",
     "prorl.cluster.estimate",
     "prorl.lab.watch.console",
     "prorl.lab.report.compare",
