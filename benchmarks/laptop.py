@@ -11,7 +11,6 @@ products.
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import resource
 import statistics
 import sys
@@ -93,7 +92,7 @@ def main(argv: Sequence[str]) -> None:
     model = build_model(arguments.layers, arguments.width)
     print(f"{sum(weight.numel() for weight in model.parameters()) / 1e6:.0f}M parameters", flush=True)
     settings = learner_settings(load_recipe("nano", ["device=cpu"]))
-    settings = dataclasses.replace(settings, dtype=arguments.dtype, micro_batch_tokens=2048)
+    settings = settings.model_copy(update={"dtype": arguments.dtype, "micro_batch_tokens": 2048})
     learner = TorchLearner(model, settings, with_reference=False, pad_id=0)
     engine = LocalEngine(learner.policy, eos_ids=(), pad_id=0)
     times = []

@@ -10,7 +10,6 @@ import pytest
 
 from prorl.config.schema import HPARAMS, RunConfig
 from prorl.control.plan import Plan
-from prorl.learn.learner import LearnerSettings
 from prorl.types import HParams
 
 SCHEMA = RunConfig.model_json_schema()
@@ -52,7 +51,7 @@ def test_a_default_of_the_recipe_stands_nowhere_else():
     keys = set(SCHEMA["properties"]).union(*sections.values(), HPARAMS.values())
     repeated = [
         (record.__name__, field.name)
-        for record in (HParams, Plan, LearnerSettings)
+        for record in (HParams, Plan)
         for field in fields(record)
         if field.name in keys and (field.default, field.default_factory) != (MISSING, MISSING)
     ]

@@ -34,7 +34,7 @@ def qwen2(**changes):
 
 def settings_of(**changes):
     """The recipe's defaults, with changes."""
-    return dataclasses.replace(learner_settings(recipe()), **changes)
+    return learner_settings(recipe()).model_copy(update=changes)
 
 
 def updated(one, data, hparams):

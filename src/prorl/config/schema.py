@@ -225,10 +225,11 @@ class OptimizerConfig(Model):
 class LearnerConfig(Model):
     """How the learner computes; none of it changes the result beyond rounding."""
 
-    micro_batch_tokens: Length = 16_384  # of one pass
-    share_prefix: Literal["auto", "never"] = "auto"  # compute a prompt once for its rollouts where it pays
+    micro_batch_tokens: Length = 16_384  # positions computed in one pass, padding included
+    # Compute a prompt once for its rollouts where it pays, and not on a GPU.
+    share_prefix: Literal["auto", "never"] = "auto"
     activation_checkpointing: bool = False
-    dtype: Literal["float32", "bfloat16"] = "float32"
+    dtype: Literal["float32", "bfloat16"] = "float32"  # of the matrix products; the weights are float32
     old_logprobs: Literal["engine", "learner"] = "engine"  # which computes those of the policy that sampled
     # Logits that exist at a time; default: 2^24, on a GPU 2^27.
     logits_elements: int | None = Field(None, gt=0, le=2**33)

@@ -13,12 +13,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Literal
 
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from prorl.config.schema import LearnerConfig
 from prorl.learn.loss import MiniBatchResult, Scoring, TokenScores, check_head, objective, update_stats
 from prorl.learn.model import choose_attention
 from prorl.learn.optim import GuardedAdamW
@@ -41,21 +41,13 @@ LOGITS = (2**24, 2**27)  # on a CPU; on a GPU, which would read the head's weigh
 MEMORY_WAITS = (1, 2, 4, 8, 15)  # seconds between tries to take a GPU that another process has only just left
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LearnerSettings:
+class LearnerSettings(LearnerConfig):
     """What a run fixes about the learner, as opposed to the hyperparameters of a step."""
 
-    micro_batch_tokens: int  # token positions computed per forward pass, padding included
-    share_prefix: Literal["auto", "never"]  # auto: a prompt is computed once where it pays, not on a GPU
-    activation_checkpointing: bool
     offload: bool  # with several ranks: parameters and moments in host memory between their uses
-    dtype: Literal["float32", "bfloat16"]  # of the matrix products; the weights are float32
     betas: tuple[float, float]
-    eps: float = 1e-8
     weight_decay: float
-    logits_elements: int | None  # at most so many logits exist at a time; None: what suits the device
-    compile: bool  # the layers
-    old_logprobs: Literal["engine", "learner"]  # "engine" where both hold the same weights
+    eps: float = 1e-8
 
 
 class TorchLearner:
