@@ -15,7 +15,7 @@ from support.own_tasks import REVERSE_WORDS
 
 DOCS = Path(__file__).parents[1] / "docs"
 README = DOCS.parent / "README.md"
-VERIFIERS = "## Environments of `verifiers`\n"  # the last of a page; its examples need that extra
+VERIFIERS = "## Environments of `verifiers`\n"  # of envs.md; its examples need that extra
 
 
 @pytest.mark.parametrize("page", ["architecture.md", "envs.md"])

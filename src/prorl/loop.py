@@ -72,7 +72,7 @@ def train(run: Run) -> RunState:
     while True:
         before = run.state
         # Commands, validation, decisions, checkpoint.
-        state = between_steps(run, rollouts_in_hand=ahead is not None)
+        state = between_steps(run, sampled_ahead=ahead is not None)
         if state.stopped is not None:
             return state
 
@@ -145,7 +145,7 @@ def problem_at(run: Run, hparams: HParams) -> Callable[[int], Problem]:
 
 
 def sample_ahead(run: Run, state: RunState, now: RolloutBatch, clock: Stopwatch) -> RolloutBatch | None:
-    """The rollouts of the step after `now` by the policy that serves now; None where none may be stale or is kept."""
+    """The rollouts of the step after `now` by the policy that serves now; None where it must not be so."""
     # As far as it can be foreseen.
     following = replace(state, step=state.step + 1, cursor=now.cursor, asked=())
     stale = run.plan.config.sampling.max_staleness
@@ -159,8 +159,8 @@ def sample_ahead(run: Run, state: RunState, now: RolloutBatch, clock: Stopwatch)
 def undisturbed(run: Run, before: RunState, ahead: RolloutBatch | None) -> RolloutBatch | None:
     """What was sampled ahead, unless something happened between the steps, since the state `before`.
 
-    So no decision meets older samples. As nothing is saved with rollouts in hand unless something happened, a run
-    goes on from a checkpoint as one that is resumed from it does.
+    So no decision meets older samples. As a checkpoint is saved only where nothing was sampled ahead, or where it is
+    dropped here, a run goes on after it as one that is resumed from it does.
     """
     if ahead is None or run.state == before:
         return ahead
@@ -173,11 +173,11 @@ def undisturbed(run: Run, before: RunState, ahead: RolloutBatch | None) -> Rollo
     return None
 
 
-def between_steps(run: Run, *, rollouts_in_hand: bool = False) -> RunState:
+def between_steps(run: Run, *, sampled_ahead: bool = False) -> RunState:
     """All that comes between two steps: commands, validation, decisions, checkpoint; while paused again and again.
 
-    `rollouts_in_hand`: the next step's were sampled already; a checkpoint by the clock then waits a step. It is over
-    when nothing is left to decide: where a roll back lands, commands may wait.
+    `sampled_ahead`: the next step's rollouts are there already; a checkpoint by the clock then waits a step. Repeats
+    until nothing is left to decide: after a roll back there may be commands to obey.
     """
     plan, record = run.plan, run.event_log.record
     config, inbox = run.session.config, run.store.folder / INBOX
@@ -195,7 +195,7 @@ def between_steps(run: Run, *, rollouts_in_hand: bool = False) -> RunState:
         if decisions and state.stopped is None:
             continue
         due = save_due(plan, state) and state != saved
-        run.checkpointer.keep(state, due=due, good_step=good_step(plan, state), patient=rollouts_in_hand)
+        run.checkpointer.keep(state, due=due, good_step=good_step(plan, state), patient=sampled_ahead)
         if state.stopped is None and run.interrupted():
             continue  # a save may take long, and it looks whether there is memory left
         if state.paused is None or state.stopped is not None:

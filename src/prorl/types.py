@@ -3,7 +3,7 @@
 Raw score `s` (what the verifier said) and shaped reward `r` (what training uses) are never stored in one field:
 filtering, validation and stop rules read `Verdict.score`; only advantages read rewards (docs/method.md, Notation).
 
-`local`, `ray` and `fake` implement the protocols. Engine and judge are polled for what has finished.
+The backends `local` and `ray` implement the protocols. Engine and judge are polled for what has finished.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ class Batch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HParams:
-    """Every hyperparameter of one step: the recipe's fields marked `Live`, as the plan says them at the step.
+    """Every hyperparameter of one step: the recipe's fields marked `Live`, mixture and levels, as the plan says them.
 
     Defaults and bounds are the recipe's (config/schema.py). The off value of each idea removes it exactly.
     """

@@ -233,3 +233,12 @@ def test_differences_are_told_by_dotted_keys():
     mine, theirs = to_json(recipe(kl={"coef": 0.5}, steps=5)), to_json(recipe())
     assert differences(mine, theirs) == ["kl.coef: 0.0001 → 0.5", "steps: 3000 → 5"]
     assert differences(mine, mine) == []
+
+
+def test_the_shape_of_a_model_goes_with_its_path():
+    same = load_recipe("prorl_v2", ["model.path=deepseek-ai/DeepSeek-R1-Distill-Qwen-1.5B", "steps=5"])
+    assert same.model.parameters == 1.777e9
+    other = load_recipe("prorl_v2", ["model.path=Qwen/Qwen3-0.6B"])
+    assert (other.model.shape, other.model.parameters) == (None, None)
+    assert load_recipe("prorl_v2", ["model.path=my/model", "model.parameters=6e8"]).model.parameters == 6e8
+    assert load_recipe("brorl").model.shape == load_recipe("prorl_v2").model.shape

@@ -11,7 +11,7 @@ import yaml
 from omegaconf import DictConfig, OmegaConf
 
 from prorl.cluster.estimate import dry_run
-from prorl.config.recipe import RecipeError, check, differences, load_recipe, to_json
+from prorl.config.recipe import RecipeError, check, differences, load_recipe, merge, to_json
 from prorl.control.plan import hparams_at, make_plan
 from prorl.envs.datasets.catalogue import SOURCES
 from prorl.envs.families.gym import HELD_OUT_9
@@ -105,7 +105,7 @@ def test_every_recipe_trains_five_domains_and_holds_families_out(name):
 
 def resolved(data: dict[str, Any], parent: DictConfig) -> dict[str, Any] | None:
     """What a file's settings on top of its parent's come to; None where they are no recipe."""
-    settings = OmegaConf.to_container(OmegaConf.merge(parent, data))
+    settings = OmegaConf.to_container(merge(parent, OmegaConf.create(data), "r"))
     assert isinstance(settings, dict)
     try:
         return to_json(check(settings | {"name": "r"}, "r"))

@@ -10,11 +10,12 @@ from itertools import accumulate
 
 
 def best_of_k_parts(scores: Sequence[float], k: int) -> list[float]:
-    """Each response's part in the expected best of k of the group, times n/k: at k = 1, the off value, its own score.
+    """What each response counts: the mean, over all k of the group with it among them, of the best score of these.
 
-    With scores ascending, s_i = (C(i-1, k-1)·g_i + Σ_{j>i} C(j-2, k-2)·g_j) / C(n-1, k-1). The gradient
-    of the log-probabilities weighted with it is, times k/n, an unbiased estimate of that of max@k (PKPO). Of binary
-    scores with c right: 1 for a right one, 1 - C(n-1-c, k-1)/C(n-1, k-1) for a wrong one. A k above n is n.
+    k = 1, the off value, is its own score. With scores g ascending, it is
+    s_i = (C(i-1, k-1)·g_i + Σ_{j>i} C(j-2, k-2)·g_j) / C(n-1, k-1). The gradient of the log-probabilities weighted
+    with it is, times k/n, an unbiased estimate of that of max@k (PKPO). Of binary scores with c right: 1 for a right
+    one, 1 - C(n-1-c, k-1)/C(n-1, k-1) for a wrong one. A k above n is n.
     """
     n = len(scores)
     k = min(k, n)

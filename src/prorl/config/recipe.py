@@ -145,7 +145,7 @@ def _merge_chain(path: Path, depth: int = 0) -> DictConfig:
     base = _merge_chain(_find(str(parent), path.parent), depth + 1)
     if "name" not in loaded:
         loaded.name = path.stem
-    return _override(base, loaded, str(path))
+    return merge(base, loaded, str(path))
 
 
 def _checked(recipe: DictConfig, overrides: Sequence[str], source: str) -> RunConfig:
@@ -160,7 +160,7 @@ def _checked(recipe: DictConfig, overrides: Sequence[str], source: str) -> RunCo
     try:
         asked = OmegaConf.from_dotlist(list(overrides))
         _place(asked, Path())
-        merged = _override(recipe, asked, source)
+        merged = merge(recipe, asked, source)
         data = OmegaConf.to_container(merged, resolve=True, throw_on_missing=True)
     except (YAMLError, OmegaConfBaseException, RecursionError, ValueError) as error:
         raise RecipeError(f"{source}: {_first_line(error)}") from None
@@ -172,12 +172,17 @@ def _checked(recipe: DictConfig, overrides: Sequence[str], source: str) -> RunCo
     return config
 
 
-def _override(base: DictConfig, top: DictConfig, source: str) -> DictConfig:
+def merge(base: DictConfig, top: DictConfig, source: str) -> DictConfig:
+    """Settings on top of others; what replaces a schedule or a model takes nothing of the old one's form or shape."""
     for key in ("optimizer.lr", "kl.coef"):
         old, new = OmegaConf.select(base, key), OmegaConf.select(top, key)
         if OmegaConf.is_dict(old) and OmegaConf.is_dict(new) and ("points" in old) != ("points" in new):
             base = base.copy()
             OmegaConf.update(base, key, None)  # another form of schedule replaces it
+    if OmegaConf.select(top, "model.path") not in (None, OmegaConf.select(base, "model.path")):
+        base = base.copy()
+        for key in ("model.shape", "model.parameters"):  # of another model
+            OmegaConf.update(base, key, None)
     try:
         merged = OmegaConf.merge(base, top)
     except (TypeError, OmegaConfBaseException) as error:

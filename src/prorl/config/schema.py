@@ -76,7 +76,7 @@ class WarmupConfig(Model):
 class ModelSection(Model):
     """Where the policy comes from: a transformers directory or hub id, or a tiny base warmed up here."""
 
-    path: Text | None = None  # folder or hub id; or else:
+    path: Text | None = None  # folder or hub id; or else `warmup`
     warmup: WarmupConfig | None = None
     shape: ShapeConfig | None = None  # of `path`, so that a dry run can check and estimate without the model
     parameters: float | None = Field(None, gt=0, le=1e14)  # of `path`, likewise
@@ -126,9 +126,9 @@ class SamplingConfig(Model):
     temperature: Annotated[Positive, Live("temperature")] = 1.0
     top_p: Annotated[TopP, Live("top_p")] = 1.0
     max_staleness: int = Field(0, ge=0, le=1)  # 1: sample the next step while this one is learned
-    # Groups in hand for later steps, as a share of those that a step draws.
+    # Groups sampled beyond what a wave is expected to need and kept for later steps, as a share of that.
     partial: float = Field(0.0, ge=0, le=16)
-    max_age: Count = 4  # updates after which such a group is begun anew
+    max_age: Count = 4  # steps after which such a group is begun anew
 
 
 class DynamicSamplingConfig(Model):
@@ -165,8 +165,9 @@ class TruncationConfig(Model):
 
 
 class AdvantageConfig(Model):
-    """Over what the second normalisation runs: tokens or sequences of the batch, or each group (GRPO), or nothing
-    (rewards as they are); and before, of how many the best is rewarded. Off: `level: group`, `pass_at_k: 1`."""
+    """How rewards become advantages. `level` is over what they are normalised: tokens or sequences of the batch, or
+    each group (GRPO), or nothing (rewards as they are); with `pass_at_k` the best of so many responses is rewarded.
+    Off: `level: group`, `pass_at_k: 1`."""
 
     level: Annotated[Literal["token", "sequence", "group", "none"], Live("advantage_level")] = "token"
     pass_at_k: Annotated[Count, Live("pass_at_k")] = 1

@@ -185,7 +185,7 @@ def interventions(plan: Plan, state: RunState, *, can_reset: bool) -> tuple[Inte
 
 
 def good_step(plan: Plan, state: RunState) -> int:
-    """The last step at which every detector that may roll back was calm; with validations, at most the last one's."""
+    """The last step at which every detector that may roll back was calm, one of validations at the last of these."""
     calm = [
         _last_calm(name, rule, state)
         for name, rule in plan.detectors.items()

@@ -86,9 +86,8 @@ class Stepped:
     length_weight: float
     kl_coef: float
     seconds: Mapping[str, float]
-    staleness: int = (
-        0  # updates between the oldest policy that sampled and the one that began to learn from it
-    )
+    # Steps between the oldest policy that sampled and the one that began to learn from it.
+    staleness: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,7 @@ from prorl.algo.adaptive_levels import remembered
 from prorl.control import detectors, events
 from prorl.control.detectors import Signals
 
-LEVEL_MEMORY = 64  # entries of scores on a task's highest level, the newest of a step each
+LEVEL_MEMORY = 64  # sums of scores on a task's highest level at most, the older ones of several steps
 KL_MEMORY = 32  # steps of KL history kept for the ceiling rule; its window may not be longer
 SHARE_MEMORY = 0.8  # weight of the past in the running informative share
 

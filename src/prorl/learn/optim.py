@@ -1,8 +1,8 @@
 """AdamW on float32 master weights: a guarded step, and optimizer state on disk.
 
-A step whose gradient is not finite changes neither parameters nor moments, on any rank. Moments are written by a
-rank alone as one file, and by several as shards of torch's distributed checkpoint; both are read whatever the
-number of ranks.
+A step whose gradient is not finite changes neither parameters nor moments, on any rank. Moments are written as
+one file by the local backend, and by ranks as shards of torch's distributed checkpoint; both are read whatever
+the number of ranks.
 """
 
 import copy

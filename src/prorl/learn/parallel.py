@@ -36,7 +36,7 @@ class Ranks:
 
     index: int = 0
     count: int = 1
-    mesh: DeviceMesh | None = None  # of all ranks, one-dimensional; None: alone
+    mesh: DeviceMesh | None = None  # of all ranks, one-dimensional; None: the local backend
     files: dist.ProcessGroup | None = None  # for what is written beside the training
 
     @classmethod
@@ -106,7 +106,7 @@ def layers_of(module: nn.Module) -> list[nn.Module]:
 
 
 def shard(scorer: Scorer, ranks: Ranks, *, dtype: torch.dtype, offload: bool) -> None:
-    """Shard the model over the ranks, layer by layer, in place; with one rank alone nothing happens.
+    """Shard the model over the ranks, layer by layer, in place; without a mesh (the local backend) nothing happens.
 
     Parameters stay float32 and are gathered in `dtype`; gradients are summed in float32, not averaged, because the
     loss is divided by the global token count already. `offload` keeps shards, gradients and moments in host memory.

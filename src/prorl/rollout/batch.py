@@ -54,7 +54,7 @@ def collect(
     """Sample draws from `cursor` on until `prompts_per_step` groups are informative or the budget of draws ends.
 
     `expected_share` is the recent share of informative groups; it sizes the waves. What is `in_hand` comes first;
-    what was begun under another limit, temperature or number of samples, or more than `max_age` updates ago, is begun
+    what was begun under another limit, temperature or number of samples, or more than `max_age` steps ago, is begun
     anew. With `partial` a wave has so many more groups than it is expected to need, as a share of those, and stops
     when enough have ended; without, all end.
     """

@@ -107,7 +107,7 @@ class Mark:
     """Something that happened at a step and is neither step nor validation."""
 
     step: int
-    kind: str  # reset, stage, intervention, roll back, command, resume, stop, warning
+    kind: str  # reset, stage, level, intervention, roll back, command, resume, stop, warning
     text: str
 
 
@@ -347,7 +347,8 @@ def _numbers(record: Any) -> dict[str, float]:
 
 
 def health(folder: Path, *, begun: bool, stopped: str | None, now: float, paused: str | None = None) -> str:
-    """How a run is doing: running, degraded, waiting, hung?, stopped, done, crashed, elsewhere or not begun, and why.
+    """How a run is doing, and why: running, paused, degraded, waiting, hung?, stopped, done, crashed, elsewhere or
+    not begun.
 
     `begun`: its journal has events; `stopped`, `paused`: why, if the journal says so.
     """
