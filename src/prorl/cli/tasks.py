@@ -58,6 +58,8 @@ def show_problem(
     if chosen is None:
         raise ProrlError(f"{name} has no {split} problems; it has {', '.join(sorted(task.splits))}")
     problem = task.problem(index, chosen)
+    for role, said in problem.history:
+        echo(f"[{role}] {said}")
     echo(problem.prompt)
     echo(f"\n-- {name} {index}, {chosen}, level {problem.level}; for the verifier: {problem.payload!r}")
     if problem.solution is not None:

@@ -18,7 +18,7 @@ from types import MappingProxyType
 from prorl.envs.base import LevelWeights, ProceduralTask, canonical
 from prorl.envs.errors import nearest
 from prorl.envs.seeds import derive, permuted, purpose
-from prorl.envs.types import FiniteTask, Problem, Split, Task
+from prorl.envs.types import FiniteTask, Problem, Split, Task, conversation
 
 INDEX_BITS = 31
 UNIT = 2.0**-63  # `derive` gives 63 bits
@@ -200,7 +200,7 @@ def _distinct(problem_at: Callable[[int], Problem]) -> Iterator[Problem]:
     repeats = 0
     for index in count():
         problem = problem_at(index)
-        key = canonical(problem.prompt)
+        key = canonical(conversation(problem.history, problem.prompt))
         repeats = repeats + 1 if key in seen else 0
         if repeats > MAX_REPEATS:
             return

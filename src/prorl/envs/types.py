@@ -1,5 +1,6 @@
 """Problems, verdicts, and what a task is."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, runtime_checkable
 
@@ -31,6 +32,11 @@ class Problem:
     payload: Any  # what the verifier needs; any picklable plain data, never shown to the model
     solution: Solution | None = None  # None where the source keeps no solution
     history: tuple[Turn, ...] = ()  # what is said before the prompt: a system prompt, examples
+
+
+def conversation(history: Iterable[Turn], prompt: str) -> str:
+    """What problems are told apart by: all that is said before the answer but the system prompt, as one text."""
+    return "\n".join([*(said for role, said in history if role != "system"), prompt])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

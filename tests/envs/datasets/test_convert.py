@@ -119,12 +119,34 @@ def test_rows_that_cannot_be_judged_are_dropped(layout, fields, reason):
         {"A": "argon", "B": "iron", "C": None},
         [{"A": "argon", "B": None}, {"A": None, "B": "iron"}],
         '{"A": "argon", "B": "iron"}',
+        {"text": ["argon", "iron"], "label": ["A", "B"]},
     ],
 )
 def test_options_in_all_forms_are_listed_where_the_question_does_not(options):
     prepared = plain("options", prompt="Which is a metal?", options=options, answer="B")
     assert prepared.prompt == f"Which is a metal?\nA. argon\nB. iron\n{LETTER}"
     assert prepared.payload == {"kind": "choice", "gold": "B", "options": ["argon", "iron"]}
+
+
+@pytest.mark.parametrize(
+    ("options", "answer", "gold"),
+    [
+        ({"text": ["argon", "iron"], "label": ["1", "2"]}, "2", "B"),
+        (["argon", "iron"], 1, "B"),
+        (["2", "0"], 1, "B"),
+        (["2", "1"], 1, "B"),
+        ([2, 1], "1", "B"),
+    ],
+)
+def test_the_right_option_is_said_by_its_label_or_its_place(options, answer, gold):
+    assert plain("options", prompt="Which?", options=options, answer=answer).payload["gold"] == gold
+
+
+def test_options_that_say_nothing_for_sure_are_dropped():
+    with pytest.raises(Drop, match="a place and an option"):
+        plain("options", prompt="Which?", options=["1", "2"], answer=1)
+    with pytest.raises(Drop, match="no options"):
+        plain("options", prompt="Which?", options={"text": ["a", "b"], "other": ["c", "d"]}, answer="A")
 
 
 def test_a_template_around_a_question_goes():

@@ -52,6 +52,29 @@ def test_a_chat_keeps_what_is_said_before_the_question(tmp_path):
     )
 
 
+def test_chats_are_told_apart_by_all_that_is_said_in_them(tmp_path):
+    before = [
+        [{"role": "user", "content": content}, {"role": "assistant", "content": "ok"}]
+        for content in ("Think of 7.", [{"type": "text", "text": "Think of 8."}])
+    ]
+    double = {"role": "user", "content": [{"type": "text", "text": "Double it."}]}
+    rows = [
+        {"prompt": [*turns, double], "answer": 2 * number}
+        for turns, number in zip(before, (7, 8), strict=True)
+    ]
+    task = prepared(tmp_path, [*rows, rows[0]], kind="math")
+    problems = [task.problem(index, split) for split in task.splits for index in range(task.row_count(split))]
+    right = {problem.history[0][1]: task.verify(problem, r"\boxed{14}").score for problem in problems}
+    assert (right, len(problems)) == ({"Think of 7.": 1.0, "Think of 8.": 0.0}, 2)
+
+
+@pytest.mark.parametrize("content", [None, [{"type": "image_url", "image_url": "x"}], 5])
+def test_a_turn_that_is_no_text_costs_its_row(tmp_path, content):
+    chat = [USER, {"role": "assistant", "content": content}, USER]
+    with pytest.raises(DataError, match="a turn that is no text"):
+        prepared(tmp_path, [{"prompt": chat, "answer": 42}], kind="math")
+
+
 @pytest.mark.parametrize(
     ("pattern", "text"),
     [

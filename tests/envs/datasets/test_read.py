@@ -179,6 +179,31 @@ def test_a_csv_row_with_too_many_cells_or_a_very_long_one(tmp_path):
     assert len(long["prompt"]) == 200_000
 
 
+def test_a_column_that_is_not_inside_another_is_said(tmp_path):
+    path = write_jsonl(tmp_path / "rows.jsonl", [{"question": "?", "gold": {"capital": "Rome"}}])
+    with pytest.raises(DataError, match=r"has no column gold\.captial, only gold, gold\.capital, question"):
+        rows("mine", path=path, columns={"answer": "gold.captial"}, kind="math")
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("rows.csv", "problem,answer\na,1\n"), ("rows.json", '[{"problem": "a", "answer": "1"}]')],
+)
+def test_a_mark_of_the_byte_order_is_no_part_of_a_file(tmp_path, name, text):
+    path = tmp_path / name
+    path.write_text(text, encoding="utf-8-sig")
+    assert rows(path=str(path)) == [{"prompt": "a", "answer": "1"}]
+
+
+def test_a_folder_of_several_kinds_of_files_is_refused(tmp_path):
+    write_jsonl(tmp_path / "a.jsonl", [{"prompt": "a", "answer": "1"}])
+    write_parquet(tmp_path / "b.parquet", [{"prompt": "b", "answer": "2"}])
+    with pytest.raises(
+        DataError, match=r"holds rows as .jsonl and .parquet, of which one kind would be read"
+    ):
+        rows("mine", kind="math", path=str(tmp_path))
+
+
 def test_dots_name_a_column_inside_another(tmp_path):
     said = [{"role": "user", "content": "No commas."}]
     nested = {"input": said, "args": {"ids": ["a"], "deep": {"kwargs": [{}]}}}

@@ -8,6 +8,7 @@ import csv
 import json
 import re
 import tomllib
+from codecs import BOM_UTF8
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
@@ -172,7 +173,11 @@ def read(source: Source, request: SourceRequest) -> Iterator[tuple[int, Row | Dr
     head = list(islice(raw, PEEK))
     if not head:
         raise DataError(f"{source.name}: {local or source.hub} holds no rows")
-    found = {column for row in head if not isinstance(row, Drop) for column in _names(row)}
+    rows = [row for row in head if not isinstance(row, Drop)]
+    found = {column for row in rows for column in _names(row)}
+    found |= {
+        said for said in request.columns.values() if any(_cell(row, said) is not ABSENT for row in rows)
+    }
     columns = match_columns(source, request, found)
     count = 0
     for number, row in enumerate(chain(head, raw), start=1):
@@ -208,7 +213,7 @@ def match_columns(source: Source, request: SourceRequest, found: Collection[str]
     for name, patterns in known.items():
         matches = (one for pattern in patterns for one in sorted(found) if fnmatchcase(one, pattern))
         column = request.columns.get(name) or next(matches, None)
-        if column is not None and (column in found or column.partition(".")[0] in found):
+        if column is not None and column in found:
             matched[name] = column
         elif name in source.columns or name in request.columns:
             wanted = request.columns.get(name) or " or ".join(patterns)
@@ -252,7 +257,11 @@ def _published_rows(source: Source, request: SourceRequest) -> Iterator[Row]:
 
     folder = request.local
     if folder is not None:
-        local_files(folder)
+        kinds = {file.suffix for file in local_files(folder)} & {".parquet", ".jsonl", ".csv"}
+        if len(kinds) > 1 and not source.hub:
+            raise DataError(
+                f"{folder} holds rows as {' and '.join(sorted(kinds))}, of which one kind would be read: keep one"
+            )
     streaming = folder is not None or request.limit is not None
     try:
         yield from load_dataset(
@@ -302,11 +311,11 @@ def _json_rows(path: Path) -> Iterator[Row | Drop]:
         return value if isinstance(value, dict) else Drop("no JSON object", text)
 
     with path.open("rb") as file:
-        if path.suffix == ".json" and file.read(MAX_REASON).lstrip().startswith(b"["):
-            file.seek(0)
+        begins = file.read(MAX_REASON).removeprefix(BOM_UTF8).lstrip()
+        file.seek(0)
+        if path.suffix == ".json" and begins.startswith(b"["):
             yield from (checked(row, str(row)) for row in json.load(file))
             return
-        file.seek(0)
         for line in file:
             text = line.decode("utf-8", "backslashreplace")
             try:
@@ -319,7 +328,7 @@ def _json_rows(path: Path) -> Iterator[Row | Drop]:
 def _csv_rows(path: Path) -> Iterator[Row | Drop]:
     """Rows by the header; bytes that are no UTF-8 become surrogates, by which the row is dropped later."""
     csv.field_size_limit(MAX_CSV_CELL)
-    with path.open(encoding="utf-8", errors="surrogateescape", newline="") as file:
+    with path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
         for row in csv.DictReader(file):
             yield Drop("more cells than columns", str(row)) if None in row else row
 

@@ -117,13 +117,13 @@ def _worked_solution(fields: Fields, _: Runner) -> Prepared:
 
 
 def _lettered(fields: Fields, run: Runner) -> Prepared:
-    options, question = _option_texts(fields["options"]), user_text(fields["prompt"])
+    (options, labels), question = _options(fields["options"]), user_text(fields["prompt"])
     template = fields.get("template")
     wrapped = template.get("template_prompt") if isinstance(template, Mapping) else None
     if wrapped and "{problem}" in wrapped:
         before, _, after = wrapped.partition("{problem}")
         question = question.removeprefix(before).removesuffix(after).strip()
-    return _choice(question, options, as_text(fields["answer"]))
+    return _choice(question, options, _right(fields["answer"], options, labels))
 
 
 def _distractors(fields: Fields, _: Runner) -> Prepared:
@@ -190,22 +190,38 @@ def _gold(value: Any) -> str:
     return ", ".join(texts)
 
 
-def _option_texts(value: Any) -> tuple[str, ...]:
-    """Options as `[{"A": text}, …]`, `{"A": text, …}` or `[text, …]`.
+def _options(value: Any) -> tuple[tuple[str, ...], list[str]]:
+    """Options as `[{"A": text}, …]`, `{"A": text, …}`, `[text, …]` or `{"text": […], "label": […]}`; and the labels.
 
     Parquet gives every option all letters, and None for those that it does not have.
     """
-    value = parsed(value)
-    if isinstance(value, Mapping):
+    value, labels = parsed(value), []
+    if isinstance(value, Mapping) and value.keys() == {"text", "label"}:
+        value, labels = value["text"], [as_text(label) for label in value["label"]]
+    elif isinstance(value, Mapping):
         value = [{letter: text} for letter, text in sorted(value.items()) if text is not None]
     texts: list[str] = []
     for option in value or ():
         given = option.values() if isinstance(option, Mapping) else [option]
         known = [text for text in given if text is not None]
-        texts.append(as_text(known[0]) if len(known) == 1 else "")
+        texts.append(as_text(known[0]) if len(known) == 1 and isinstance(known[0], str | int | float) else "")
     if len(texts) < 2 or not all(texts):
         raise Drop("no options")
-    return tuple(texts)
+    return tuple(texts), labels
+
+
+def _right(answer: Any, options: Sequence[str], labels: Sequence[str]) -> str:
+    """The right option by its letter or text: where rows have labels, the answer is one; a number is a place from 0.
+
+    Raises Drop: a number that is the place of one option and the text of another.
+    """
+    if (said := as_text(answer)) in labels:
+        return ascii_uppercase[labels.index(said)]
+    if isinstance(answer, int) and 0 <= answer < len(options) and not labels:
+        if said in options and options[answer] != said:
+            raise Drop("a number that is a place and an option: say the letter or the text")
+        return ascii_uppercase[answer]
+    return said
 
 
 # cells
@@ -230,19 +246,31 @@ def user_text(value: Any) -> str:
         value = value.get("input")
     if isinstance(value, list | tuple):
         turns = [turn for turn in value if isinstance(turn, Mapping) and turn.get("role") == "user"]
-        value = turns[-1].get("content") if turns else None
+        value = _said(turns[-1]) if turns else None
     if not isinstance(value, str) or not value.strip():
         raise Drop("no prompt")
     return value.strip()
 
 
 def history_of(value: Any) -> tuple[Turn, ...]:
-    """What is said in a chat before its last user message."""
+    """What is said in a chat before its last user message. Raises Drop: a turn without a role or a text."""
     if not isinstance(value, list | tuple):
         return ()
     turns = [turn for turn in value if isinstance(turn, Mapping)]
     last = max(place for place, turn in enumerate(turns) if turn.get("role") == "user")
-    return tuple((str(turn.get("role")), str(turn.get("content"))) for turn in turns[:last])
+    return tuple((str(turn.get("role") or "user"), _said(turn)) for turn in turns[:last])
+
+
+def _said(turn: Mapping[str, Any]) -> str:
+    """The text of a turn, or of its parts. Raises Drop: it is no text, as a call of a tool or a picture."""
+    content = turn.get("content")
+    parts = content if isinstance(content, list) else [{"type": "text", "text": content}]
+    texts: list[Any] = [
+        part.get("text") for part in parts if isinstance(part, Mapping) and part.get("type") == "text"
+    ]
+    if len(texts) < len(parts) or not all(isinstance(text, str) for text in texts):
+        raise Drop("a turn that is no text")
+    return "\n".join(texts)
 
 
 def parsed(value: Any) -> Any:

@@ -40,7 +40,7 @@ from prorl.envs.extensions import Extension, Reward, load_reward
 from prorl.envs.files import replacing, sha256
 from prorl.envs.grading import check_gold, judge
 from prorl.envs.seeds import derive
-from prorl.envs.types import Problem, Solution, Split, Verdict
+from prorl.envs.types import Problem, Solution, Split, Verdict, conversation
 from prorl.envs.verifiers.programs import OwnSandbox, Runner
 from prorl.envs.verifiers.published_checkers import require_installed
 
@@ -198,8 +198,8 @@ def _usable_rows(
             prepared = convert(source.layout, cells, run)
             if request.own:  # system prompts of the catalogue's sets are of their makers' own systems
                 prepared = replace(prepared, history=history_of(cells["prompt"]))
-            key, question = _key(prepared), _digest(canonical(prepared.question))
-            if question in seen:
+            key, asked = _key(prepared), canonical(conversation(prepared.history, prepared.question))
+            if (question := _digest(asked)) in seen:
                 raise Drop("duplicate")
             seen.add(question)
             if source.use == "train" and overlaps(prepared.question, passages):
@@ -209,7 +209,7 @@ def _usable_rows(
             report.dropped[str(drop)] += 1
             report.examples.setdefault(str(drop), f"row {number}, {_beginning(drop.row or str(cells))}")
             continue
-        bucket, known = derive("data split", canonical(prepared.question)) % 20, prepared.solution
+        bucket, known = derive("data split", asked) % 20, prepared.solution
         split = "test" if source.use == "evaluation" else BUCKETS.get(bucket, "train")
         report.kept[split] += 1
         yield {
