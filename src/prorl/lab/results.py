@@ -75,9 +75,10 @@ class Gains:
 
     @property
     def title(self) -> str:
-        """The evaluation, the kind of problems and the tries at each: what runs may be compared in."""
-        tries = self.rows[-1].differences[-1].k
-        return f"{self.evaluation}: {NAMES[self.part]} problems, {count(tries, 'response')} each"
+        """The evaluation, the number and kind of problems and the tries at each: what runs may be compared in."""
+        mean = self.rows[-1]
+        tries = count(mean.differences[-1].k, "response")
+        return f"{self.evaluation}: {mean.problems} {NAMES[self.part]} problems, {tries} each"
 
 
 def newest_pairs(folder: Path, *, up_to: int | None = None) -> list[Pair]:

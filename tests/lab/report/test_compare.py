@@ -125,11 +125,23 @@ def test_evaluations_are_the_means_over_domains():
     )
     runs = story(), story(seed=0, steps=7)
     table = compared(*runs, found=gains(pair))
-    assert table["m: held-out problems, 4 responses each", "after step"] == (4, None)
-    assert table["m: held-out problems, 4 responses each", "pass@1, base"] == (0.25, None)
-    assert table["m: held-out problems, 4 responses each", "pass@1, gain"] == (0.25, None)
+    assert table["m: 2 held-out problems, 4 responses each", "after step"] == (4, None)
+    assert table["m: 2 held-out problems, 4 responses each", "pass@1, base"] == (0.25, None)
+    assert table["m: 2 held-out problems, 4 responses each", "pass@1, gain"] == (0.25, None)
     cell = next(one for one in tables(*runs, found=gains(pair)) if one.title.startswith("m: ")).rows[3][1]
     assert (cell.low, cell.high) == (0.25, 0.25)
+
+    def more(first, second, third):
+        return [*problems(first, second), result(2, third)]
+
+    larger = Pair(
+        evaluation="m", base=evaluation(more(0, 2, 0), step=None), trained=evaluation(more(2, 2, 0))
+    )
+    table = compared(*runs, found=[*gains(pair), *gains(larger)])
+    assert table["m: 2 held-out problems, 4 responses each", "pass@1, trained"] == (0.5, None)
+    assert table["m: 3 held-out problems, 4 responses each", "pass@1, trained"] == (0.375, None), (
+        "another row"
+    )
 
 
 def test_runs_of_one_name_are_told_apart():
