@@ -122,6 +122,8 @@ def test_after_a_roll_back_what_it_undid_is_refused_and_the_rest_is_obeyed_again
     after = replace(STATE, obeyed=99)
     assert (judged(command, state=after, **settings).refused is not None) == (command in UNDONE)
     assert judged(command, state=replace(after, obeyed=98), **settings).refused is None
+    if command == "roll-back":
+        assert judged(command, state=after).refused == "it was carried out"
 
 
 @pytest.mark.parametrize(
@@ -447,6 +449,13 @@ def test_a_sender_knows_the_commands_that_wait(told):
         tell(told, ["clip.low=0.3"])
     run_in(told, QUIET)
     assert [command.refused for command in of(told, CommandGiven)] == [None] * 3
+
+
+def test_a_run_that_was_stopped_is_not_told_to_stop_when_it_is_taken_up_again(told):
+    before = (told / INBOX).read_bytes()
+    with pytest.raises(CommandError, match="is told to stop already"):
+        tell(told, ["stop"])
+    assert (told / INBOX).read_bytes() == before
 
 
 @pytest.mark.parametrize(

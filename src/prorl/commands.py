@@ -24,6 +24,7 @@ from yaml import YAMLError
 from prorl.config.checks import no_room
 from prorl.config.recipe import RecipeError, check
 from prorl.config.schema import HPARAMS, RunConfig, StageConfig, setting
+from prorl.control.decide import TOLD_TO_STOP
 from prorl.control.events import CommandGiven
 from prorl.control.plan import Plan, hparams_at, hparams_now, make_plan, staged
 from prorl.control.state import RunState, evolve, fold
@@ -105,6 +106,10 @@ def tell(
         state = evolve(state, pending)
     if command.name == "roll-back" and "roll-back" in state.asked:
         raise CommandError("a roll back is asked for already: wait until `prorl status` shows it")
+    if command.name == "stop" and ("stop" in state.asked or state.stopped == TOLD_TO_STOP):
+        raise CommandError(
+            "this run is told to stop already; if somebody resumes it just now, give the command again after a step"
+        )
     judged = take_in(config, state, replace(command, end=state.inbox + 1))
     if judged.refused is not None:
         raise CommandError(judged.refused)
@@ -188,6 +193,8 @@ def take_in(
     """The event that a command becomes in `state`: taken in, or refused with the reason."""
     refused, overrides = None, state.overrides
     try:
+        if command.name == "roll-back" and command.end == state.obeyed:
+            raise CommandError("it was carried out")
         if command.name in UNDONE and command.end <= state.obeyed:
             raise CommandError("a roll back has undone it: give it again if it is still wanted")
         _require_sense(config, state, command)

@@ -4,7 +4,7 @@ What cannot be done raises RecipeError, ModelError or StorageError, with one sen
 """
 
 from collections.abc import Callable, Sequence
-from contextlib import closing
+from contextlib import closing, nullcontext
 from functools import partial
 from pathlib import Path
 
@@ -177,16 +177,17 @@ def _run(
             start = partial(resume, checkpoint=checkpoint, after=after)
         with console.live(config.steps) as live, closing(Scalars(store.folder / "tb")) as scalars:
             store.interrupt = interrupt  # of the event log, too: on a full disk both wait
-            event_log = start(
-                store,
-                session.backend.learner,
-                config_hash=config_hash(config),
-                environment=build.environment(config, session.tasks, tokenizer),
-                watchers=[partial(heart.follow, plan), live, scalars],
-            )
+            interrupt.heartbeat = heart
+            with interrupt.listening() if checkpoint is not None else nullcontext():
+                event_log = start(
+                    store,
+                    session.backend.learner,
+                    config_hash=config_hash(config),
+                    environment=build.environment(config, session.tasks, tokenizer),
+                    watchers=[partial(heart.follow, plan), live, scalars],
+                )
             if session.note:
                 event_log.record(Warned(step=event_log.state.step, text=session.note))
-            interrupt.heartbeat = heart
             in_hand = InHand(session.tasks, session.renderer)
             if checkpoint is not None and (dropped := in_hand.restore(checkpoint.path)):
                 text = f"{dropped} groups that were in hand are dropped: they cannot be continued here"

@@ -14,7 +14,7 @@ from prorl.envs.errors import ProrlError
 from prorl.lab import loggers
 from prorl.lab.loggers import LOGGED, log_run, rows
 from prorl.run.history import read_history
-from prorl.run.layout import JOURNAL
+from prorl.run.layout import JOURNAL, hold_lock
 from support.journals import lines
 from support.stories import history, write_run
 
@@ -50,13 +50,17 @@ def test_every_step_and_validation_is_told_once_and_what_is_new_the_next_time(tm
     assert {"update/kl", "rollout_stats/score"} <= tracker.told[1][1].keys()
     assert "validation/score" in tracker.told[0][1]
     assert log_run(run, "wandb", project="p", follow=False) == 0
-    assert json.loads((run / LOGGED).read_bytes()) == {"wandb": 4}
+    assert json.loads((run / LOGGED).read_bytes())["wandb"] == 4
+    moved = run.rename(tmp_path / "moved")
+    assert log_run(moved, "wandb", project="p", follow=False) == 5, "to a tracker it is another run"
 
 
 def test_a_tracker_that_fails_is_one_sentence_and_logging_goes_on(tmp_path, tracker, monkeypatch):
     run = write_run(tmp_path / "run", history(4))
     monkeypatch.setattr(tracker, "fails_at", 3)
-    with pytest.raises(ProrlError, match="wandb failed after step 2: no connection; give the command again"):
+    with pytest.raises(
+        ProrlError, match="wandb failed after step 2: no connection; the next try goes on from there"
+    ):
         log_run(run, "wandb", project="p", follow=False)
     monkeypatch.setattr(tracker, "fails_at", -1)
     log_run(run, "wandb", project="p", follow=False)
@@ -70,11 +74,33 @@ def test_a_run_that_is_followed_tells_a_validation_with_its_step_and_says_what_i
     early = whole[:-2]  # the last validation has not ended
     run = write_run(tmp_path / "run", early, validation={"every": 4})
     looks = iter([early, whole])
-    monkeypatch.setattr(loggers, "OVER", ())
     monkeypatch.setattr(loggers.time, "sleep", lambda _: (run / JOURNAL).write_bytes(lines(next(looks))))
     assert log_run(run, "wandb", project="p", follow=True, say=said.append) == 5
     assert "validation/score" in dict(tracker.told)[4]
     assert said == ["wandb has run up to step 3", "wandb has run up to step 4"]
+
+
+def test_a_tracker_that_cannot_be_reached_is_tried_again_while_the_run_goes_on(
+    tmp_path, tracker, monkeypatch
+):
+    run, said = write_run(tmp_path / "run", history(4)[:-1]), []
+
+    def mend(seconds):
+        tracker.fails_at = -1
+        if seconds != loggers.RETRY:
+            (run / JOURNAL).write_bytes(lines(history(4)))
+
+    monkeypatch.setattr(tracker, "fails_at", 3)
+    monkeypatch.setattr(loggers.time, "sleep", mend)
+    assert log_run(run, "wandb", project="p", follow=True, say=said.append) == 5
+    assert [step for step, _ in tracker.told] == [0, 1, 2, 3, 4]
+    assert "trying again in 60 s" in said[0]
+
+
+def test_a_run_has_one_logger_for_each_tracker(tmp_path, tracker):
+    run = write_run(tmp_path / "run", history(4))
+    with hold_lock(run / "wandb.lock"), pytest.raises(ProrlError, match="is being logged by process"):
+        log_run(run, "wandb", project="p", follow=False)
 
 
 def test_a_validation_that_a_crash_cut_off_is_told_when_it_has_been_made_again(tmp_path, tracker):

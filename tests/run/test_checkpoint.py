@@ -3,6 +3,7 @@
 import errno
 import shutil
 import threading
+from types import SimpleNamespace
 
 import pytest
 
@@ -121,6 +122,20 @@ def test_the_end_of_a_run_is_saved_before_keep_returns(checkpointer, store, even
     state = event_log.record(Stopped(step=0, reason="interrupted"))
     checkpointer().keep(state, due=False, good_step=0)
     assert list(store.checkpoints()) == [0]
+
+
+def test_the_end_of_a_run_waits_for_room(checkpointer, store, event_log, learner, monkeypatch):
+    waits = []
+
+    def make_room(text, seconds):
+        waits.append(text)
+        learner.failure = None
+
+    store.interrupt = SimpleNamespace(is_listening=True, wait=make_room)
+    learner.failure = FULL
+    checkpointer().keep(event_log.record(Stopped(step=0, reason="done")), due=False, good_step=0)
+    assert list(store.checkpoints()) == [0]
+    assert waits == ["paused: the disk is full; trying again in 30 s"]
 
 
 @pytest.mark.parametrize(("minutes", "found"), [(0.0, {}), (1e-9, {1: "1"}), (60.0, {})])

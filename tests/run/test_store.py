@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from prorl.config.schema import SaveConfig
-from prorl.envs.files import StorageError
+from prorl.envs.files import StorageError, encode_json
 from prorl.run.checkpoint import commit, prune, read_manifest
 from prorl.run.journal import read_journal
 from prorl.run.layout import hold_lock, is_born
@@ -116,6 +116,21 @@ def test_a_run_that_was_never_saved_makes_way_for_the_same_one(unborn):
     with RunStore.create(unborn, CONFIG) as store:
         assert journalled(store) == names(unborn / "references") == []
     assert (unborn / "notes.txt").read_text() == "mine"
+
+
+def test_a_run_whose_checkpoints_are_gone_stays(unborn):
+    config = CONFIG | {"save": {"every": 2}}
+    (unborn / "config.json").write_bytes(encode_json(config))
+    with RunStore.open(unborn) as store:
+        for step in (1, 2, 3):
+            store.journal.append({"kind": "stepped", "step": step})
+    before = (unborn / "journal.jsonl").read_bytes()
+    with pytest.raises(
+        StorageError, match=r"has 3 steps in its journal and no checkpoint: put its checkpoints back"
+    ):
+        RunStore.create(unborn, config)
+    assert (unborn / "journal.jsonl").read_bytes() == before
+    assert names(unborn / "references") == ["ref_000"]
 
 
 @pytest.mark.parametrize(

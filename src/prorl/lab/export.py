@@ -26,7 +26,7 @@ from prorl.control.state import fold
 from prorl.envs.errors import ProrlError
 from prorl.envs.files import StorageError, hash_folder
 from prorl.lab.results import NAMES, Gains, gain_table, gains, newest_pairs
-from prorl.lab.tables import Cell, Number, Table, plain, to_markdown
+from prorl.lab.tables import Cell, Number, Table, count, plain, to_markdown
 from prorl.local.backend import Dtype
 from prorl.run.checkpoint import commit
 from prorl.run.history import RunHistory, read_events, read_history
@@ -350,14 +350,14 @@ def _limits(story: RunHistory, config: RunConfig, model: Exported) -> Iterator[s
                 f"It does worse than its base at pass@{worse.k} on the {NAMES[found.part]} problems of "
                 f"{found.evaluation}: {worse.base:.1%} → {worse.trained:.1%}."
             )
-    alarms = [event.detector for event in story.of(Intervened)]
+    alarms = [event.detector for event in story.of(Intervened) if event.detector != "command"]
     if hacking := alarms.count("reward_hacking"):
         yield (
-            f"The detector of reward hacking reported {hacking} times: part of the reward may have been earned by "
-            "tricks. What it saw is said above."
+            f"The detector of reward hacking reported {count(hacking, 'time')}: part of the reward may have been "
+            "earned by tricks. What it saw is said above."
         )
     elif alarms:
-        yield f"Detectors reported {len(alarms)} times, as said above; that of reward hacking did not."
+        yield f"Detectors reported {count(len(alarms), 'time')}, as said above; that of reward hacking did not."
     else:
         yield "No detector, that of reward hacking among them, reported anything during the run."
     yield "The licence of its base, and those of its data sets, hold for it too; they are not stated here."

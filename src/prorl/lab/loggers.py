@@ -20,12 +20,14 @@ from prorl.config.recipe import flat
 from prorl.envs.errors import ProrlError
 from prorl.envs.files import encode_json, write_atomic
 from prorl.run.history import RunHistory, read_history
+from prorl.run.layout import hold_lock
 
 Tracker = Literal["wandb", "trackio", "mlflow"]
 
 LOGGED, SAID = "logged.json", "log.txt"  # of a run directory: tracker → last step; what a logger says
 POLL_SECONDS = 5.0
-OVER = ("done", "stopped", "crashed")  # first words of the health of a run that adds nothing
+GRACE = 120.0  # seconds in which a supervisor has started a crashed trainer again
+RETRY = 60.0  # seconds until a tracker that could not be reached is tried again
 LAST_SECONDS = 20.0  # that a logger has at the end of the trainer that started it
 
 Log = Callable[..., object]
@@ -63,15 +65,36 @@ def log_run(
 
     A roll back writes steps anew that were logged before: the first telling stays, as trackers take no step back.
     So the newest step waits until it is validated or followed by another, or the run is done.
-    Raises ProrlError: the tracker is not installed, or cannot be reached; what was sent is remembered; StorageError:
-    there is no run.
+    Raises ProrlError: the tracker is not installed, or cannot be reached, which is tried again where a run that goes
+    on is followed; what was sent is remembered; StorageError: there is no run, or it is being logged already.
     """
-    history, sent = read_history(folder), 0
-    log: Log | None = None
-    last = _logged(folder).get(tracker, -1)
+    sent, history = 0, read_history(folder)
+    require_tracker(tracker)
+    with hold_lock(folder / f"{tracker}.lock", used="logged"):
+        while True:
+            try:
+                for _ in _sending(history, tracker, project=project, follow=follow, say=say):
+                    sent += 1
+                return sent
+            except (OSError, ProrlError) as error:
+                history.refresh()
+                if not follow or history.stopped is not None:
+                    raise
+                say(f"{error}; trying again in {RETRY:.0f} s")
+                time.sleep(RETRY)
+
+
+def _sending(
+    history: RunHistory, tracker: Tracker, *, project: str, follow: bool, say: Callable[[str], None]
+) -> Iterator[int]:
+    """Send all that is new; yields each step that was sent."""
+    folder, log = history.folder, None
+    last, alive = _logged(history).get(tracker, -1), time.monotonic()
     try:
         while True:
-            before, over = last, history.stopped is not None or history.health.startswith(OVER)
+            before, now = last, time.monotonic()
+            alive = alive if history.health == "crashed" else now  # a supervisor may start it again
+            over = history.stopped is not None or now - alive > GRACE
             for step, numbers in rows(history, after=last):
                 validated = history.stopped == "done" or step in history.validations.steps
                 if step == history.step and not validated:
@@ -79,12 +102,13 @@ def log_run(
                 if log is None:
                     log, end = TRACKERS[tracker](history, project, _module(tracker))
                 log(numbers, step=step)
-                last, sent = step, sent + 1
+                last = step
+                yield step
             if last > before:
-                _remember(folder, tracker, last)
+                _remember(history, tracker, last)
                 say(f"{tracker} has {folder.name} up to step {last}")
             if not follow or over:
-                return sent
+                return
             time.sleep(POLL_SECONDS)
             history.refresh()
     except (OSError, ProrlError):
@@ -92,17 +116,18 @@ def log_run(
     except Exception as error:  # each tracker has its own
         reason = str(error).strip().partition("\n")[0] or type(error).__name__
         place = f" after step {last}" if last >= 0 else ""
-        raise ProrlError(f"{tracker} failed{place}: {reason}; give the command again to go on") from error
+        raise ProrlError(f"{tracker} failed{place}: {reason}; the next try goes on from there") from error
     finally:
         if log is not None:
             try:
-                _remember(folder, tracker, last)
+                _remember(history, tracker, last)
             finally:
                 end()
 
 
-def _remember(folder: Path, tracker: Tracker, last: int) -> None:
-    write_atomic(folder / LOGGED, encode_json(_logged(folder) | {tracker: last}))
+def _remember(history: RunHistory, tracker: Tracker, last: int) -> None:
+    said = _logged(history) | {"run": run_id(history), tracker: last}
+    write_atomic(history.folder / LOGGED, encode_json(said))
 
 
 @contextmanager
@@ -142,11 +167,13 @@ def run_id(history: RunHistory) -> str:
     return blake2b(str(history.folder.resolve()).encode(), digest_size=6).hexdigest()
 
 
-def _logged(folder: Path) -> dict[str, int]:
+def _logged(history: RunHistory) -> dict[str, Any]:
+    """Tracker → last step; nothing of a run that was moved or copied, as trackers know it by its place."""
     try:
-        return dict(json.loads((folder / LOGGED).read_bytes()))
+        said = dict(json.loads((history.folder / LOGGED).read_bytes()))
     except (OSError, ValueError, TypeError):
         return {}
+    return said if said.get("run") == run_id(history) else {}
 
 
 def require_tracker(tracker: Tracker | None) -> None:

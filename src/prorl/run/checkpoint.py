@@ -29,7 +29,7 @@ from prorl.control.state import RunState
 from prorl.envs import files
 from prorl.envs.files import NoRoomError, StorageError, encode_json, fsync, fsync_tree, sha256
 from prorl.run.journal import EventLog
-from prorl.run.process import machine_memory
+from prorl.run.process import machine_memory, retry_on_full_disk
 from prorl.stopwatch import Pulse, Stopwatch, unheard
 from prorl.types import Backend
 
@@ -183,14 +183,14 @@ class Checkpointer:
         """Save now if a checkpoint is due, by step or by clock, or is owed since the disk was full.
 
         What is due by the clock alone waits for a later step if `patient`. The end of a run, and a run that is
-        paused, are saved before this returns; NoRoomError if the end cannot be. `good_step` is for `prune`.
+        paused, are saved before this returns; the end waits for room. `good_step` is for `prune`.
         """
         for text in self._backend.incidents():
             self._warn(text)
         self._guard_memory()
         self._notice()
         if state.stopped is not None:
-            self._save(state, good_step).result()
+            retry_on_full_disk(partial(self._save_now, state, good_step), self._store.interrupt)
         elif due or (self.late and not patient):
             try:
                 self._save(state, good_step)
@@ -221,6 +221,12 @@ class Checkpointer:
         if self._retry is not None:
             return now >= self._retry
         return bool(self._rules.minutes) and now - self._saved >= 60 * self._rules.minutes
+
+    def _save_now(self, state: RunState, good_step: int) -> None:
+        try:
+            self._save(state, good_step).result()
+        finally:
+            self._writing = None  # how it ended is told
 
     def _save(self, state: RunState, good_step: int) -> Future[None]:
         store, rules = self._store, self._rules

@@ -359,10 +359,12 @@ def health(folder: Path, *, begun: bool, stopped: str | None, now: float, paused
             return f"running: {where}"
         if now - beat.at > beat.deadline:
             return f"hung? {where} has been silent for {now - beat.at:.0f} s in phase {beat.phase}"
+        if beat.phase == WAITING and paused:
+            return f"paused: {paused}" + (f"; {beat.trouble}" if beat.trouble else "")
         if beat.trouble:
             return f"degraded: {beat.trouble}; {where}, {beat.phase}"
         if beat.phase == WAITING:
-            return f"paused: {paused}" if paused else f"waiting: {where}, {beat.phase}"
+            return f"waiting: {where}, {beat.phase}"
         return f"running: {where}, {beat.phase}"
     if stopped is not None:
         return stopped if stopped == "done" else f"stopped: {stopped}"

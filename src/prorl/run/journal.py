@@ -148,10 +148,10 @@ class Journal:
         tail = os.pread(self._descriptor, os.fstat(self._descriptor).st_size - size, size)
         if tail:
             # Kept first, cut second: a crash in between keeps the lines twice rather than not at all.
-            with explain_no_room(self.discarded_path), self.discarded_path.open("ab") as file:
-                file.write(tail if tail.endswith(b"\n") else tail + b"\n")
-                file.flush()
-                os.fsync(file.fileno())
+            with self.discarded_path.open("ab") as file:
+                append_bytes(
+                    file.fileno(), tail if tail.endswith(b"\n") else tail + b"\n", self.discarded_path
+                )
             fsync(self.path.parent)
             os.ftruncate(self._descriptor, size)
             os.fsync(self._descriptor)

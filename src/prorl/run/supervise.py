@@ -120,6 +120,7 @@ class Supervisor:
         self._reached = -1  # the most steps of all
         self._left: Beat | None = None  # by another trainer, before this one began
         self._crashes = 0  # since then
+        self._born = False  # whether there ever was a checkpoint to resume from
 
     def run(self) -> int:
         """Until the run is done, somebody stops it, or restarts are no use; returns the exit status."""
@@ -127,7 +128,7 @@ class Supervisor:
         with _blocked(self._awaited) as mask:
             while True:
                 ending = self._watch(self._start(command, environment, mask))
-                command = self._again if is_born(self._folder) else self._first
+                command = self._again if self._born else self._first
                 if ending.status in _FINAL:
                     return ending.status
                 self._log(str(ending))
@@ -182,12 +183,16 @@ class Supervisor:
             now = time.monotonic()
             # More than a tick or two: it was this process that did not run, stopped or on a sleeping machine.
             passed, seen = min(now - seen, 2 * self._patience.tick), now
+            self._born = self._born or is_born(self._folder)
             last, beat = beat, self._beat(trainer.pid) or beat
             reached = max(reached, beat.step if beat else 0)
             quiet = quiet + passed if beat == last else 0.0
             if beat is not None and quiet > beat.deadline:
                 hung = True
                 self._end(trainer, beat)
+        self._born = self._born or is_born(
+            self._folder
+        )  # later the folder may be gone: nothing is begun anew then
         beat = self._beat(trainer.pid) or beat
         return Ending(status=trainer.returncode, beat=beat, reached=reached, hung=hung)
 

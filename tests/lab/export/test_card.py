@@ -122,7 +122,7 @@ def test_references_interventions_and_commands_are_told():
     assert "REWARD\\_HACKING at step 4" in text
     assert "kl.coef=0.0005" in text
     assert "a branch of other@2" in text
-    assert "reward hacking reported 1 times" in text
+    assert "reward hacking reported 1 time:" in text
 
 
 def test_what_there_was_not_is_said_or_left_out():

@@ -4,6 +4,7 @@ import math
 
 import pytest
 
+from prorl.control.events import Resumed
 from prorl.lab.report.compare import comparison
 from prorl.lab.report.curves import repetitions, t_interval
 from prorl.lab.results import Pair, gains
@@ -52,7 +53,18 @@ def mean(*scores):
 )
 def test_seeds_of_one_recipe_are_a_group(settings, together):
     runs = [story(**{"seed": seed} | changes) for seed, changes in enumerate(settings)]
-    assert repetitions([run.config for run in runs]) == together
+    assert repetitions(runs) == together
+
+
+def test_runs_that_share_steps_are_no_repetitions():
+    def origin(parent):
+        return [Resumed(step=2, config_hash="c", branched_from=parent)]
+
+    parent = story(seed=0)
+    children = [story(origin(f"{parent.folder.name}@2"), seed=seed) for seed in (1, 2)]
+    assert repetitions([parent, *children]) == [(0,), (1,), (2,)]
+    others = [story(origin(f"other{seed}@2"), seed=seed) for seed in (1, 2)]
+    assert repetitions(others) == [(0, 1)], "of parents that differ in their seed"
 
 
 def test_seeds_have_a_mean_with_students_interval():

@@ -28,7 +28,7 @@ def comparison(runs: Sequence[RunHistory], gains: Sequence[Sequence[Gains]] = ()
 
     Runs that differ only in their seed share a column: a mean with Student's interval over the seeds, and each value.
     """
-    groups = repetitions([run.config for run in runs])
+    groups = repetitions(runs)
     alike = Counter(run.name for run in runs)
     names = [run.name if alike[run.name] == 1 else str(run.folder) for run in runs]
     columns = ("", *(", ".join(names[at] for at in group) for group in groups))

@@ -127,7 +127,7 @@ class Group:
 def groups(runs: Sequence[RunHistory]) -> list[Group]:
     """The runs by recipe, in the order given."""
     found = []
-    for at, positions in enumerate(repetitions([run.config for run in runs])):
+    for at, positions in enumerate(repetitions(runs)):
         alike = tuple(runs[position] for position in positions)
         names = ", ".join(run.name for run in alike)
         if len(names) > LONGEST_LABEL:
@@ -136,22 +136,31 @@ def groups(runs: Sequence[RunHistory]) -> list[Group]:
     return found
 
 
-def repetitions(recipes: Sequence[Mapping[str, Any]]) -> list[tuple[int, ...]]:
-    """Positions of the recipes that differ only in their seed, in order of first appearance.
+def repetitions(runs: Sequence[RunHistory]) -> list[tuple[int, ...]]:
+    """Positions of the runs whose recipes differ only in their seed, in order of first appearance.
 
-    Runs of one recipe and one seed are no independent repetitions, so they are never in one group; nor is a run whose
-    recipe could not be read.
+    Runs that share steps are no independent repetitions, so they are never in one group: those of one recipe and
+    seed, a branch and its parent, two branches of one parent; nor is a run whose recipe could not be read.
     """
-    found: list[tuple[str, dict[Any, int]]] = []
-    for position, recipe in enumerate(recipes):
-        key, seed = json.dumps(experiment(recipe), sort_keys=True), recipe.get("seed")
-        alike = (seeds for other, seeds in found if other == key and seed not in seeds)
-        group = next(alike, None) if recipe else None
+    found: list[tuple[str, dict[Any, int], set[str], set[str]]] = []
+    for position, run in enumerate(runs):
+        key, seed = json.dumps(experiment(run.config), sort_keys=True), run.config.get("seed")
+        name, parents = run.folder.name, {parent.partition("@")[0] for parent in run.branches}
+        alike = (
+            group
+            for group in found
+            if group[0] == key
+            and seed not in group[1]
+            and not (parents & group[2] or {name, *parents} & group[3])
+        )
+        group = next(alike, None) if run.config else None
         if group is None:
-            found.append((key, {seed: position}))
+            found.append((key, {seed: position}, {name}, parents))
         else:
-            group[seed] = position
-    return [tuple(seeds.values()) for _, seeds in found]
+            group[1][seed] = position
+            group[2].add(name)
+            group[3].update(parents)
+    return [tuple(seeds.values()) for _, seeds, *_ in found]
 
 
 def experiment(recipe: Mapping[str, Any]) -> dict[str, Any]:
