@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import EntryPoint, EntryPoints
 from pathlib import Path
 
@@ -218,6 +219,26 @@ def test_trl_s_form_gets_messages_where_the_prompt_is_messages(own):
     )
     row = {"prompt": [{"role": "user", "content": "p"}]}
     assert load_reward(find(place))("r", row, None).status == "ok"
+
+
+CLIENT = """
+import asyncio, threading
+kept = threading.local()
+async def score(response, row, gold):
+    if not hasattr(kept, "loop"):  # as a client of HTTP keeps the loop of its connections
+        kept.loop = asyncio.get_running_loop()
+    return await kept.loop.create_task(asyncio.sleep(0.01, 1.0))
+"""
+
+
+def test_an_async_function_may_keep_a_client_from_one_response_to_the_next(own):
+    reward = load_reward(find(own(CLIENT)))
+    with ThreadPoolExecutor(2) as threads:
+        scores = [
+            *(reward("", {}, None) for _ in range(2)),
+            *threads.map(reward, [""] * 4, [{}] * 4, [0] * 4),
+        ]
+    assert [verdict.score for verdict in scores] == [1.0] * 6
 
 
 @pytest.mark.parametrize("value", [None, [None], "a word", 2, -0.1, math.nan, [1, 2], {"reward": 1}])

@@ -6,14 +6,13 @@ needs one of that package's runtimes is refused: a program of the model could ru
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from prorl.envs.base import NO_ANSWER, OTHER_ROWS, FixedTask
 from prorl.envs.errors import UsageError
-from prorl.envs.extensions import verdict_of
+from prorl.envs.extensions import awaited, verdict_of
 from prorl.envs.extract import after_thinking
 from prorl.envs.types import Problem, Turn, Verdict
 
@@ -62,7 +61,7 @@ class EnvironmentTask(FixedTask):
             return NO_ANSWER
         try:
             trace = _trace(task, reply)
-            asyncio.run(task.score(trace))
+            awaited(task.score(trace))
             return verdict_of(round(trace.reward / self._weight, 9) if trace.rewards else None)
         except Exception as error:
             return Verdict(score=0.0, status="error", note=f"{type(error).__name__}: {error}"[:200])

@@ -13,11 +13,13 @@ import asyncio
 import importlib.util
 import inspect
 import linecache
+import os
 import sys
+import threading
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import cache, lru_cache, partial
 from hashlib import blake2b
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -177,10 +179,15 @@ def load_reward(extension: Extension) -> Reward:
     def reward(response: str, row: Mapping[str, Any], gold: Any) -> Verdict:
         found = call(response, row, gold)
         if inspect.isawaitable(found):
-            found = asyncio.run(_result(found))
+            found = awaited(found)
         return verdict_of(found)
 
     return reward
+
+
+def awaited(found: Awaitable[Any]) -> Any:
+    """What it gives. A thread keeps its event loop, as a client that a response made is of use to the next."""
+    return _runner(os.getpid(), threading.get_ident()).run(_result(found))
 
 
 def verdict_of(found: Any) -> Verdict:
@@ -229,8 +236,13 @@ def _caller(function: Callable[..., Any]) -> Callable[[str, Mapping[str, Any], A
     return function
 
 
-async def _result(found: Any) -> Any:
+async def _result(found: Awaitable[Any]) -> Any:
     return await found
+
+
+@cache
+def _runner(process: int, thread: int) -> asyncio.Runner:  # a process that is forked must not share the loop
+    return asyncio.Runner()
 
 
 @lru_cache
