@@ -131,6 +131,7 @@ class score(Arithmetic):
         ("def score(): raise RuntimeError('no')", "RuntimeError: no"),
         ("score = list", "a task needs domain, splits"),
         (READ_ONLY, "no task can be made of it: AttributeError"),
+        ("def score(): raise SystemExit", "no task can be made of it: SystemExit"),
         ("class score:\n def __init__(self, sides): pass", "no task can be made of it: TypeError"),
         ("from prorl.envs import ProceduralTask\nclass score(ProceduralTask): pass", "abstract"),
     ],
@@ -168,6 +169,7 @@ class Broken(ProceduralTask):
         ("draft(f'{rng.random()}', None, '', '1')", "float('nan')", "score nan is outside"),
         ("draft(f'{rng.random()}', None, '', '1')", "None", "TypeError"),
         ("draft(f'{rng.random()}', None, '', '1')", "1 / 0", "ZeroDivisionError"),
+        ("draft(f'{rng.random()}', None, '', '1')", "exit(0)", "SystemExit"),
         (
             "draft(f'{rng.random()}', None, '', '1')",
             "float(answer == '2')",
@@ -184,6 +186,7 @@ def test_a_check_finds_what_a_task_does_not_keep(own, generate, score, fault):
     ("generate", "sentence"),
     [
         ("[][level]", "task Broken: generate at level 1 raised IndexError"),
+        ("exit()", "task Broken: generate at level 1 raised SystemExit"),
         ("'a text'", r"task Broken: generate must return draft\(…\), not str"),
         ("draft('always this', None, '', '1')", "its space is too small"),
     ],

@@ -152,7 +152,7 @@ class ProceduralTask(ABC):
     def _generated(self, rng: Random, level: int) -> Draft:
         try:
             found = self.generate(rng, level)
-        except Exception as error:  # the same draw would raise again
+        except (Exception, SystemExit) as error:  # the same draw would raise again
             raise UsageError(
                 f"task {self.name}: generate at level {level} raised {type(error).__name__}: {error}"
             ) from error

@@ -120,7 +120,7 @@ def _verdict(task: Task, problem: Problem, text: str, spent: list[float]) -> Ver
     begin = time.perf_counter()
     try:
         return task.verify(problem, text)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         return Verdict(score=0.0, status="error", note=f"{type(error).__name__}: {error}")
     finally:
         spent.append(time.perf_counter() - begin)

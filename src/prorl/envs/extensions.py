@@ -147,7 +147,7 @@ def load_task(extension: Extension, name: str, levels: Mapping[int, float] | Non
             task.name = name
     except UsageError as error:
         raise UsageError(f"{extension.use}: {error}") from error
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise UsageError(
             f"{extension.use}: no task can be made of it: {_told(error, extension.use)}"
         ) from error
