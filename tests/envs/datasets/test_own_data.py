@@ -6,6 +6,7 @@ import pytest
 
 from prorl.envs.datasets.catalogue import DataError, SourceRequest, resolve
 from prorl.envs.datasets.prepare import DatasetTask, prepare
+from prorl.envs.extensions import Extension
 from support.data_rows import write_jsonl
 
 USER = {"role": "user", "content": "What is 6 times 7?"}
@@ -99,6 +100,18 @@ def test_rows_of_one_s_own_keep_all_their_columns_and_may_have_no_answer(tmp_pat
     task = prepared(tmp_path, [row], graded=True, domain="poems")
     assert task.domain == "poems"
     assert first(task).prompt == "Rhyme with tree."
+
+
+def test_a_function_of_trl_s_signature_gets_the_chat_from_whatever_column_it_is_in(tmp_path):
+    chat = [{"role": "system", "content": "Be brief."}, USER]
+    given = {"path": str(write_jsonl(tmp_path / "rows.jsonl", [{"messages": chat}])), "graded": True}
+    prepare([SourceRequest(name="mine", **given)], tmp_path, lambda *_: None)
+    source = (
+        "def score(prompts, completions, messages, **_):\n"
+        " return [float(prompts == messages and completions[0][0]['content'] == 'r')]"
+    )
+    task = DatasetTask("mine", tmp_path, Extension(use="mine.py:score", source=source))
+    assert task.verify(first(task), "r").status == "ok"
 
 
 def test_a_name_with_a_slash_is_a_hub_id_unless_something_lies_there(tmp_path, monkeypatch):

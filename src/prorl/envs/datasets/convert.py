@@ -148,7 +148,8 @@ def _instructions(fields: Fields, _: Runner, checkers: str | None = None) -> Pre
 
 def _own(fields: Fields, _: Runner) -> Prepared:
     question = user_text(fields["prompt"])
-    payload = {"kind": "own", "gold": fields.get("answer"), "row": fields["row"]}
+    row = {"prompt": fields["prompt"], **fields["row"]}  # TRL's signature asks for it by this name
+    payload = {"kind": "own", "gold": fields.get("answer"), "row": row}
     payload = json.loads(json.dumps(payload, default=str))  # dates and bytes, say
     return Prepared(question=question, prompt=question, payload=payload)
 
