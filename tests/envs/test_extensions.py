@@ -118,6 +118,7 @@ def test_a_reward_that_cannot_be_used_is_one_sentence(own, text, sentence):
         load_reward(find(own(text)))
 
 
+REFINED = "from prorl.envs.families.numbers import LinearEquation\nclass score(LinearEquation):\n ood_levels = ()\n "
 READ_ONLY = """
 from prorl.envs.families.numbers import Arithmetic
 class score(Arithmetic):
@@ -134,6 +135,9 @@ class score(Arithmetic):
         ("def score(): raise SystemExit", "no task can be made of it: SystemExit"),
         ("class score:\n def __init__(self, sides): pass", "no task can be made of it: TypeError"),
         ("from prorl.envs import ProceduralTask\nclass score(ProceduralTask): pass", "abstract"),
+        (REFINED + "levels = ()", "the task has no problems: name at least one of its levels"),
+        (REFINED + "domain = ['a']", r"domain must be a text, not \['a'\]"),
+        (REFINED + "def __init__(self, weights): pass", r"__init__ must call super\(\).__init__\(weights\)"),
     ],
 )
 def test_a_task_that_cannot_be_used_is_one_sentence(own, text, sentence):
@@ -188,12 +192,16 @@ def test_a_check_finds_what_a_task_does_not_keep(own, generate, score, fault):
         ("[][level]", "task Broken: generate at level 1 raised IndexError"),
         ("exit()", "task Broken: generate at level 1 raised SystemExit"),
         ("'a text'", r"task Broken: generate must return draft\(…\), not str"),
-        ("draft('always this', None, '', '1')", "its space is too small"),
+        (
+            "draft('always this', None, '', '1')",
+            "its space is too small: let generate draw from more prompts",
+        ),
+        ("draft(f'{rng.random()}', lambda: 1, '', '1')", "the payload must be plain data"),
     ],
 )
 def test_a_task_that_makes_no_problems_says_so(own, generate, sentence):
     task = make_task(own(BROKEN.format(generate=generate, score="1.0"), "Broken"))
-    with pytest.raises(ValueError, match=sentence):
+    with pytest.raises(UsageError, match=sentence):
         [task.problem(0, split) for split in ("train", "validation")]
 
 

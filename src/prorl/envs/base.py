@@ -5,6 +5,7 @@ so the split of a problem is a property of its canonical prompt: a hash puts eve
 """
 
 import hashlib
+import pickle
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -135,6 +136,7 @@ class ProceduralTask(ABC):
             level = draw_level()
             found = self._generated(rng, level)
             if belongs(found.prompt, split):
+                self._require_plain(found.payload)
                 return Problem(
                     task=self.name,
                     domain=self.domain,
@@ -145,8 +147,9 @@ class ProceduralTask(ABC):
                     payload=found.payload,
                     solution=found.solution,
                 )
-        raise ValueError(
-            f"task {self.name}: no {split} problem in {MAX_REDRAWS} draws; its space is too small"
+        raise UsageError(
+            f"task {self.name}: no {split} problem in {MAX_REDRAWS} draws; its space is too small: "
+            "let generate draw from more prompts"
         )
 
     def _generated(self, rng: Random, level: int) -> Draft:
@@ -164,6 +167,14 @@ class ProceduralTask(ABC):
         if wrong := next((name for name, text in said.items() if not isinstance(text, str)), None):
             raise UsageError(f"task {self.name}: {wrong} must be a text, not {said[wrong]!r}")
         return found
+
+    def _require_plain(self, payload: Any) -> None:
+        try:
+            pickle.dumps(payload)
+        except Exception as error:  # of any type, by what the payload holds
+            raise UsageError(
+                f"task {self.name}: the payload must be plain data, as it is sent to the judges: {error}"
+            ) from error
 
     def verify(self, problem: Problem, text: str) -> Verdict:
         """Extract the answer and score it; no answer is wrong, and a `score` that raises or is none is an error."""

@@ -142,8 +142,7 @@ def load_task(extension: Extension, name: str, levels: Mapping[int, float] | Non
             )
         else:
             task = make()
-        missing = [member for member in TASK_MEMBERS if not hasattr(task, member)]
-        if not missing:
+        if (fault := _fault(task)) is None:
             task.name = name
     except UsageError as error:
         raise UsageError(f"{extension.use}: {error}") from error
@@ -151,10 +150,8 @@ def load_task(extension: Extension, name: str, levels: Mapping[int, float] | Non
         raise UsageError(
             f"{extension.use}: no task can be made of it: {_told(error, extension.use)}"
         ) from error
-    if missing:
-        raise UsageError(
-            f"{extension.use}: a task needs {', '.join(missing)}: derive it from prorl.envs.ProceduralTask"
-        )
+    if fault:
+        raise UsageError(f"{extension.use}: {fault}")
     return task
 
 
@@ -213,6 +210,16 @@ def verdict_of(found: Any) -> Verdict:
 def installed_tasks() -> Mapping[str, str]:
     """Name → `package.module:NAME` of the tasks that installed packages offer as entry points `prorl.tasks`."""
     return {point.name: point.value for point in entry_points(group=ENTRY_POINTS)}
+
+
+def _fault(task: Task) -> str | None:
+    if isinstance(task, ProceduralTask) and not hasattr(task, "weights"):
+        return "the task's __init__ must call super().__init__(weights)"
+    if missing := [member for member in TASK_MEMBERS if not hasattr(task, member)]:
+        return f"a task needs {', '.join(missing)}: derive it from prorl.envs.ProceduralTask"
+    if not isinstance(task.domain, str):
+        return f"the task's domain must be a text, not {task.domain!r}"
+    return None if task.splits else "the task has no problems: name at least one of its levels"
 
 
 def _caller(function: Callable[..., Any]) -> Callable[[str, Mapping[str, Any], Any], Any]:
