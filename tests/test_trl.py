@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from prorl.envs import task, task_rows, trl_reward, verl_score
+from prorl.envs.errors import ProrlError
 from support.tiny import write_model
 
 
@@ -33,6 +34,24 @@ def test_a_reward_function_for_trl_judges_the_problems_of_a_task():
     right = [f"<answer>{answer}</answer>" for answer in answers]
     assert trl_reward(countdown)(prompts, right, **columns) == [1.0] * 5
     assert trl_reward(countdown)(prompts, [""] * 5, **columns) == [0.0] * 5
+
+
+@pytest.mark.parametrize(
+    ("judge", "columns", "sentence"),
+    [
+        ("math", {}, r'no column answer: say which one it is, trl_reward\(…, answer="COLUMN"'),
+        ("choice", {"answer": ["B"]}, r'no column options: .*options="COLUMN"'),
+        (task("countdown"), {"level": [1]}, "no column index and no split: train on the rows that task_rows"),
+    ],
+)
+def test_a_column_that_is_missing_is_named(judge, columns, sentence):
+    with pytest.raises(ProrlError, match=sentence):
+        trl_reward(judge)(["?"], ["x"], **columns)
+
+
+def test_a_kind_that_is_none_is_refused_before_it_judges():
+    with pytest.raises(ProrlError, match="no kind 'mth'; the kinds are math"):
+        trl_reward("mth")
 
 
 def test_what_cannot_be_judged_is_none_and_no_zero(monkeypatch):
@@ -177,8 +196,6 @@ def test_what_could_not_be_measured_counts_as_nothing(make_trainer):
 
 @pytest.mark.slow
 def test_a_trainer_without_a_reference_is_refused(make_trainer):
-    from prorl.envs.errors import ProrlError
-
     with pytest.raises(ProrlError, match="set beta above 0"):
         make_trainer(beta=0.0)
     _, callback = make_trainer()

@@ -89,7 +89,7 @@ def open_run(run: str | Path) -> RunView:
     return RunView(folder)
 
 
-def train(recipe: str | RunConfig, *overrides: str, run: str | Path | None = None) -> RunView:
+def train(recipe: str | Path | RunConfig, *overrides: str, run: str | Path | None = None) -> RunView:
     """Train a recipe from its beginning, in this process and without a supervisor; shows progress.
 
     Args:
@@ -101,7 +101,11 @@ def train(recipe: str | RunConfig, *overrides: str, run: str | Path | None = Non
     """
     from prorl.session import start_run
 
-    config = load_recipe(recipe, overrides) if isinstance(recipe, str) else changed(recipe, {}, overrides)
+    config = (
+        changed(recipe, {}, overrides)
+        if isinstance(recipe, RunConfig)
+        else load_recipe(str(recipe), overrides)
+    )
     folder = Path(run) if run is not None else RUNS / config.name
     return _ended(folder, start_run(config, folder, Console()))
 
@@ -117,7 +121,7 @@ def resume(run: str | Path, *overrides: str) -> RunView:
 def evaluate(
     subject: str | Path,
     *overrides: str,
-    k: Sequence[int] = (1, 2, 4, 8, 16, 32, 64, 128, 256),
+    k: int | Sequence[int] = (1, 2, 4, 8, 16, 32, 64, 128, 256),
     against: str | None = None,
     recipe: str | None = None,
     name: str = "evaluation",
@@ -129,9 +133,9 @@ def evaluate(
     """
     from prorl.lab.measurement import evaluate as measure
 
-    ks = sorted(set(k))
+    ks = sorted({k} if isinstance(k, int) else set(k))
     if not ks or ks[0] < 1:
-        raise ProrlError(f"k: say at least one number from 1 up, not {list(k)}")
+        raise ProrlError(f"k: say at least one number from 1 up, not {ks}")
     settings = [f"evaluation.samples={ks[-1]}", "evaluation.per_level=20", *overrides]
     return measure(
         str(subject),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -61,15 +62,17 @@ def test_a_run_is_trained_and_evaluated_from_python(write_recipe, workplace):
     config = prorl.load_recipe(str(write_recipe(workplace)))
     run = prorl.train(config, "steps=1", run="runs/mine")
     assert (run.config.steps, run.health) == (1, "done")
-    tables = prorl.evaluate("runs/mine", "evaluation.per_domain=2", "evaluation.per_level=1", k=[1, 2])
+    tables = prorl.evaluate("runs/mine", "evaluation.per_domain=2", "evaluation.per_level=1", k=2)
     assert tables
     assert "evaluation" in {row["evaluation"] for row in run.evaluations.to_pylist()}
     assert prorl.resume("mine").health == "done"
-    for k in ([], [0, 4]):
+    for k in ([], [0, 4], 0):
         with pytest.raises(prorl.ProrlError, match="say at least one number from 1 up"):
             prorl.evaluate("runs/mine", k=k)
     with pytest.raises(prorl.ProrlError, match="known recipes are"):
         prorl.train("nanno")
+    with pytest.raises(prorl.ProrlError, match="nowhere"):
+        prorl.train(Path("nowhere.yaml"))
     with pytest.raises(prorl.ProrlError):
         prorl.open_run("nowhere")
 

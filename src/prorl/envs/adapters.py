@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from prorl.envs.datasets.catalogue import Kind
-from prorl.envs.grading import grade
+from prorl.envs.errors import UsageError
+from prorl.envs.grading import check_kind, grade
 from prorl.envs.types import Split, Task, Verdict
 
 TrlReward = Callable[..., list[float | None]]
@@ -27,7 +28,16 @@ def trl_reward(judge: Kind | Task, *, answer: str = "answer", options: str = "op
 
     Returns:
         `f(prompts, completions, **columns) -> list[float | None]`. Prompts and completions may be texts or chats.
+
+    Raises:
+        ProrlError: no such kind; as it judges, also a column that is not there.
     """
+    if isinstance(judge, str):
+        check_kind(judge)
+        needed = [answer, options] if judge == "choice" else [answer]
+        way = 'say which one it is, trl_reward(…, answer="COLUMN", options="COLUMN")'
+    else:
+        needed, way = ["index", "split"], "train on the rows that task_rows gives"
 
     def one(text: str, prompt: str, row: dict[str, Any]) -> Verdict:
         if isinstance(judge, str):
@@ -36,10 +46,11 @@ def trl_reward(judge: Kind | Task, *, answer: str = "answer", options: str = "op
         return judge.verify(judge.problem(row["index"], row["split"]), text)
 
     def reward(prompts: Sequence[Any], completions: Sequence[Any], **columns: Any) -> list[float | None]:
-        asked = {"index", "split", answer, options} & columns.keys()
+        if absent := [name for name in needed if name not in columns]:
+            raise UsageError(f"the data has no column {' and no '.join(absent)}: {way}")
         scores: list[float | None] = []
         for place, (prompt, completion) in enumerate(zip(prompts, completions, strict=True)):
-            row = {name: columns[name][place] for name in asked}
+            row = {name: columns[name][place] for name in needed}
             verdict = one(_last_text(completion), _last_text(prompt), row)
             scores.append(None if verdict.status == "error" else verdict.score)
         return scores

@@ -74,8 +74,7 @@ def grade(
         ProrlError: arguments that cannot be graded, in one sentence.
         SandboxError: `code` on a machine that has no sandbox; also a `ProrlError`.
     """
-    if kind not in KINDS:
-        raise UsageError(f"no kind {kind!r}; the kinds are {', '.join(KINDS)}")
+    check_kind(kind)
     if not isinstance(response, str):
         raise UsageError(f"the response is of type {type(response).__name__}; it must be a text")
     given = {"options": options, "tolerance": tolerance, "checkers": checkers}
@@ -131,6 +130,12 @@ def judge(payload: Payload, prompt: str, text: str, run: Runner) -> Verdict:
         return NO_ANSWER
     right = _is_right(payload, last_box(answer) or answer)
     return Verdict(score=1.0, status="ok") if right else Verdict(score=0.0, status="wrong")
+
+
+def check_kind(kind: str) -> None:
+    """Raises UsageError: there is no such kind."""
+    if kind not in KINDS:
+        raise UsageError(f"no kind {kind!r}; the kinds are {', '.join(KINDS)}")
 
 
 def check_gold(payload: Payload, prompt: str) -> None:
