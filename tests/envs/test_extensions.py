@@ -70,6 +70,16 @@ def test_a_file_may_import_what_lies_beside_it(own):
     assert load_reward(find(place))("", {}, None).score == 0.5
 
 
+def test_a_module_beside_a_file_is_never_taken_for_that_of_another_folder(own, tmp_path):
+    uses = "from beside_two import HALF\ndef score(response, row, gold): return HALF"
+    for folder in ("one", "two"):
+        (tmp_path / folder).mkdir()
+        own(f"HALF = '{folder}'", file=f"{folder}/beside_two.py")
+    load_reward(find(own(uses, file="one/mine.py")))
+    with pytest.raises(UsageError, match=r"is .*/one/beside_two.py and not .*/two/beside_two.py, .* rename"):
+        load_reward(find(own(uses, file="two/mine.py")))
+
+
 def test_an_installed_package_offers_tasks(own, monkeypatch):
     offered = EntryPoints([EntryPoint("theirs", "prorl.envs.families.numbers:Arithmetic", "prorl.tasks")])
     monkeypatch.setattr(extensions, "entry_points", lambda group: offered.select(group=group))

@@ -9,6 +9,7 @@ importable where it is used; those beside it are, on the machine that it lies on
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import importlib.util
 import inspect
@@ -259,9 +260,25 @@ def _run(place: str, source: str) -> ModuleType:
     sys.modules[module.__name__] = module  # dataclasses and pickle look a class's module up
     if (folder := str(Path(place).parent)) not in sys.path:
         sys.path.append(folder)
+    for name, path in _beside(place, source).items():
+        found = importlib.util.find_spec(name)  # who has the name already keeps it
+        if found and found.origin and Path(found.origin).resolve() != path.resolve():
+            raise ImportError(f"{name} is {found.origin} and not {path}, beside it: rename one of them")
     linecache.cache[place] = (len(source), None, source.splitlines(keepends=True), place)
     exec(compile(source, place, "exec"), vars(module))
     return module
+
+
+def _beside(place: str, source: str) -> dict[str, Path]:
+    """The modules that a file imports by a name that lies in its folder, too, and where they lie there."""
+    nodes = list(ast.walk(ast.parse(source)))
+    names = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    names |= {node.module for node in nodes if isinstance(node, ast.ImportFrom) and node.module}
+    tops = sorted({name.partition(".")[0] for name in names})
+    paths = [
+        (name, Path(place).parent / end) for name in tops for end in (f"{name}.py", f"{name}/__init__.py")
+    ]
+    return {name: path for name, path in paths if path.is_file()}
 
 
 def _parts(use: str) -> tuple[str, str]:
