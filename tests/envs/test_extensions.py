@@ -70,6 +70,15 @@ def test_a_file_may_import_what_lies_beside_it(own):
     assert load_reward(find(place))("", {}, None).score == 0.5
 
 
+def test_a_change_of_what_a_file_imports_beside_it_is_told_and_of_no_other_file(own):
+    place = own("import json, beside_three\ndef score(response, row, gold): return 1.0")
+    told = []
+    for file in ("beside_three.py", "beside_three.py", "elsewhere.py"):
+        own(f"HALF = {len(told)}", file=file)
+        told.append(find(place).fingerprint)
+    assert (told[0] != told[1], told[1] == told[2]) == (True, True)
+
+
 def test_a_module_beside_a_file_is_never_taken_for_that_of_another_folder(own, tmp_path):
     uses = "from beside_two import HALF\ndef score(response, row, gold): return HALF"
     for folder in ("one", "two"):

@@ -51,7 +51,7 @@ class Extension:
 
     @property
     def fingerprint(self) -> str:
-        """Hash of the file or folder, or of the module's file if that can be found without importing it."""
+        """Hash of the folder, the file and what it imports beside it, or the module's file if found unimported."""
         text = self.source
         place, name = _parts(self.use)
         if place == FOLDERS:
@@ -60,7 +60,8 @@ class Extension:
             spec = _spec(self.use)
             path = Path(spec.origin) if spec and spec.origin else Path()
             return blake2b(path.read_bytes() if path.is_file() else b"", digest_size=8).hexdigest()
-        return blake2b(text.encode(), digest_size=8).hexdigest()
+        helpers = [path.read_bytes() for path in _beside(place, text).values()]
+        return blake2b(b"".join([text.encode(), *helpers]), digest_size=8).hexdigest()
 
 
 def absolute(use: str, folder: Path) -> str:
