@@ -197,7 +197,11 @@ def _options(value: Any) -> tuple[tuple[str, ...], list[str]]:
     Parquet gives every option all letters, and None for those that it does not have.
     """
     value, labels = parsed(value), []
-    if isinstance(value, Mapping) and value.keys() == {"text", "label"}:
+    if (
+        isinstance(value, Mapping)
+        and isinstance(value.get("label"), list)
+        and isinstance(value.get("text"), list)
+    ):
         value, labels = value["text"], [as_text(label) for label in value["label"]]
     elif isinstance(value, Mapping):
         value = [{letter: text} for letter, text in sorted(value.items()) if text is not None]
@@ -254,7 +258,7 @@ def user_text(value: Any) -> str:
 
 
 def history_of(value: Any) -> tuple[Turn, ...]:
-    """What is said in a chat before its last user message. Raises Drop: a turn without a role or a text."""
+    """What is said in a chat before its last user message. Raises Drop: a turn that is no text."""
     if not isinstance(value, list | tuple):
         return ()
     turns = [turn for turn in value if isinstance(turn, Mapping)]
