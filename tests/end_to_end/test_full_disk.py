@@ -8,7 +8,8 @@ import sys
 import pytest
 
 from prorl.control.events import Warned
-from support.commands import done, files_limited_to, refused, sentence
+from prorl.run.process import Interrupt, WaitEnded
+from support.commands import done, files_limited_to, refused
 from support.runs import of_kind
 
 
@@ -19,7 +20,11 @@ def test_no_room_at_the_start_leaves_no_run(recipe, workplace, size):
     assert not (workplace / "runs").exists()
 
 
-def test_no_room_later_leaves_the_last_checkpoint(recipe, workplace, models):
+def test_no_room_later_leaves_the_last_checkpoint(recipe, workplace, models, monkeypatch):
+    def stop(*_) -> None:
+        raise WaitEnded  # somebody who sees that the end of the run waits for room
+
+    monkeypatch.setattr(Interrupt, "wait", stop)
     weights = (models["llama"] / "model.safetensors").stat().st_size
     with files_limited_to(
         weights + 20_000
@@ -42,15 +47,20 @@ def test_no_room_for_a_branch_leaves_no_branch(run, workplace):
 FULL = """
 set -e
 mount -t tmpfs -o size=450k tmpfs disk
-{python} -m prorl train {recipe} --run disk/tiny && exit 9
+{python} -m prorl train {recipe} --run disk/tiny > said 2>&1 &
+run=$!
+waits() {{ test "$(grep -c 'trying again' said)" -ge "$1"; }}
+until waits 2; do sleep 0.2; kill -0 $run; done
+pkill -9 -P $run
+until waits 4; do sleep 0.2; kill -0 $run; done
 ls disk/tiny/checkpoints
 mount -o remount,size=10m disk
-{python} -m prorl resume disk/tiny > /dev/null
+wait $run
 """
 
 
 @pytest.mark.slow
-def test_a_disk_that_fills_up_and_is_made_larger(recipe, workplace):
+def test_the_end_of_a_run_and_a_restart_wait_until_a_full_disk_has_room(recipe, workplace):
     apart = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c"]
     (workplace / "disk").mkdir()
     try:
@@ -58,7 +68,8 @@ def test_a_disk_that_fills_up_and_is_made_larger(recipe, workplace):
     except (OSError, subprocess.CalledProcessError):
         pytest.skip("this machine does not let us mount a small disk")
     script = FULL.format(python=sys.executable, recipe=recipe)
-    process = subprocess.run([*apart, script], capture_output=True, text=True, timeout=120)
-    assert process.returncode == 0, process.stderr
-    assert "no space left for a checkpoint" in sentence(1, process.stderr)
-    assert process.stdout.splitlines()[-1] == "step_000000"
+    process = subprocess.run([*apart, script], capture_output=True, text=True, timeout=180)
+    said = (workplace / "said").read_text()
+    assert process.returncode == 0, process.stderr + said
+    assert "paused: no space left for a checkpoint" in said
+    assert process.stdout.splitlines() == ["step_000000"]
