@@ -186,6 +186,7 @@ def _run(
                     environment=build.environment(config, session.tasks, tokenizer),
                     watchers=[partial(heart.follow, plan), live, scalars],
                 )
+            interrupt.begun = True
             if session.note:
                 event_log.record(Warned(step=event_log.state.step, text=session.note))
             in_hand = InHand(session.tasks, session.renderer)

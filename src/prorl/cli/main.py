@@ -270,7 +270,7 @@ def _train(folder: Path, trainer: Trainer) -> NoReturn:
     try:
         stopped = trainer(console, interrupt).stopped
     except OSError as error:
-        if interrupt.heartbeat is not None or error.errno not in LASTING:
+        if interrupt.begun or error.errno not in LASTING:
             raise
         raise ProrlError(f"the system refused: {error}; mend this, then run the command again") from error
     except (MemoryError, RuntimeError) as error:  # the latter from torch, on a CPU as on a GPU

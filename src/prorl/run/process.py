@@ -126,6 +126,7 @@ class Interrupt:
         self._say = say
         self._asked: float | None = None  # when
         self.is_listening = False
+        self.begun = False  # whether the run has been begun or taken up again
 
     def __call__(self) -> bool:
         """Whether somebody asked to stop."""
