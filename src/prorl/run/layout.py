@@ -51,10 +51,6 @@ def is_born(folder: Path) -> bool:
     return any((folder / CHECKPOINTS).glob("step_*"))
 
 
-def _lines(path: Path) -> list[bytes]:
-    return path.read_bytes().splitlines() if path.exists() else []
-
-
 def require_new(folder: Path, config: Mapping[str, Any]) -> None:
     """StorageError unless a new run of this config may begin here: one that was saved, or is another, stays."""
     place = next(place for place in (folder, *folder.absolute().parents) if place.exists())
@@ -70,7 +66,8 @@ def require_new(folder: Path, config: Mapping[str, Any]) -> None:
             raise StorageError(
                 f"{folder} already holds a run: continue it with `prorl resume`, or choose another name"
             )
-        steps = sum(b'"kind":"stepped"' in line for line in _lines(folder / JOURNAL))
+        journal = folder / JOURNAL
+        steps = journal.read_bytes().count(b'"kind":"stepped"') if journal.exists() else 0
         if steps > config.get("save", {}).get("every", 0):
             raise StorageError(
                 f"{folder} has {steps} steps in its journal and no checkpoint: put its {CHECKPOINTS} back, or choose "
