@@ -106,7 +106,9 @@ def make_learner(
     """With a reference, checkpointing, and old log-probs of its own, as the recipe `prorl_v2` has it."""
     said = {"micro_batch_tokens": load.packed[-1], "dtype": load.dtype} | changes
     config = load_recipe("prorl_v2", [f"learner.{key}={json.dumps(value)}" for key, value in said.items()])
-    model = make_model(load, torch.device("cpu") if ranks else device)
+    model = make_model(load, device)
+    if ranks:  # which shard what lies on the host
+        model = model.cpu()
     return TorchLearner(model, learner_settings(config), with_reference=True, pad_id=0, ranks=ranks)
 
 

@@ -5,6 +5,7 @@ Models are random: what they say does not matter, what it costs and whether two 
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.profiler import ProfilerActivity, profile
 from transformers import PreTrainedModel
 
 from gpu_correctness import correctness
@@ -69,12 +71,15 @@ def decode(load: Load, device: torch.device) -> dict[str, Any]:
 
 
 def learn(load: Load, device: torch.device) -> dict[str, Any]:
-    """Tokens per second and FLOPs utilisation of updates with checkpointing and a reference; what settings bring."""
+    """Tokens per second and FLOPs utilisation of updates with a reference; what settings bring."""
+    short, long = load.packed
     with mesh_of_one(device) as ranks:
-        rows = [_learn_row(load, packed, device, ranks) for packed in load.packed]
-        rows += [
-            _learn_row(load, load.packed[-1], device, ranks, **{key: value})
-            for key, value in (("logits_elements", 2**24), ("logits_elements", 2**28), ("compile", True))
+        rows = [
+            _learn_row(load, short, device, ranks),
+            _learn_row(load, long, device, ranks),
+            _learn_row(load, long, device, ranks, logits_elements=2**24),
+            _learn_row(load, long, device, ranks, compile=True),
+            _learn_row(load, short, device, ranks, compile=True, activation_checkpointing=False),
         ]
     return {"peak FLOP/s": _peak_flops(device), "rows": rows}
 
@@ -117,12 +122,16 @@ def sharded(load: Load, device: torch.device) -> dict[str, Any]:
         stats = learner.begin_update(batch, hparams)()
         prompt = random_tokens(load, load.prompt, 0)
         said = learner.score(prompt[:8], prompt[8:])
-        seconds = {"stow": timed(learner.stow), "fetch": timed(learner.fetch)}
+        seconds = {"first stow": timed(learner.stow), "first fetch": timed(learner.fetch)}
+        seconds |= {"stow": timed(learner.stow), "fetch": timed(learner.fetch)}
         fetched = learner.score(prompt[:8], prompt[8:])
         saved = Path(folder) / "saved"
         saved.mkdir()
+        begin = time.perf_counter()
         write = learner.snapshot()
+        seconds["copy a checkpoint"] = time.perf_counter() - begin
         seconds["write a checkpoint"] = timed(lambda: write(saved))
+        seconds["copy a checkpoint again"] = timed(learner.snapshot)
         learner.begin_update(batch, replace(hparams, learning_rate=1e-3))()
         seconds["read a checkpoint"] = timed(lambda: learner.restore(saved))
         restored = learner.score(prompt[:8], prompt[8:])
@@ -199,35 +208,39 @@ def _decode_row(model: PreTrainedModel, load: Load, batch: int, device: torch.de
         "rows": batch,
         "tokens/s": batch * load.response / seconds,
         "ms per token of a row": 1e3 * seconds / load.response,
-        **_memory(device, estimate),
+        **_memory(_peak(device), estimate),
     }
     say(row)
     return row
 
 
 def _learn_row(load: Load, packed: int, device: torch.device, ranks: Ranks, **changes: Any) -> dict[str, Any]:
+    gc.collect()  # the last row's learner, which lies in cycles
     learner = make_learner(load, device, ranks, micro_batch_tokens=packed, **changes)
     length, sequences = packed // 4, 4 * MICRO_BATCHES
     batch, hparams = _batch(load, sequences, length), still()
     learner.begin_update(batch, hparams)()
     _reset_peak(device)
     seconds = min(timed(lambda: learner.begin_update(batch, hparams)()) for _ in range(load.repeats))
+    memory, shares = _peak(device), _time_by_kernel(lambda: learner.begin_update(batch, hparams)(), device)
     size, peak = size_of(learner.policy, load.shape), _peak_flops(device)
     positions = sequences * (length - 1)
     forward = positions * 2 * (size.parameters + size.layers * size.hidden_size * length)  # causal attention
     state, half = learner_state(size, reference=True), load.dtype == "bfloat16"
-    kept = activations(size, packed, half=half, checkpointed=True)
+    checkpointed = changes.get("activation_checkpointing", True)
+    kept = activations(size, packed, half=half, checkpointed=checkpointed)
+    estimate = sum(state.values()) + computed_weights(size, half=half, sharded=False) + kept + LOGITS
     row = {
         "packed tokens": packed,
         "sequence": length,
         **changes,
         "tokens/s": positions / seconds,
-        # a forward and a backward pass; with recomputation, old log-probs and the reference, which are work too
+        # a forward and a backward pass; with old log-probs and the reference's; and with what is computed again
         "model FLOPs utilisation": 3 * forward / seconds / peak if peak else None,
-        "hardware FLOPs utilisation": 6 * forward / seconds / peak if peak else None,
-        **_memory(
-            device, sum(state.values()) + computed_weights(size, half=half, sharded=False) + kept + LOGITS
-        ),
+        "needed FLOPs utilisation": 5 * forward / seconds / peak if peak else None,
+        "hardware FLOPs utilisation": (5 + checkpointed) * forward / seconds / peak if peak else None,
+        **_memory(memory, estimate),
+        **shares,
     }
     say(row)
     return row
@@ -267,8 +280,28 @@ def _reset_peak(device: torch.device) -> None:
         torch.cuda.reset_peak_memory_stats(device)
 
 
-def _memory(device: torch.device, estimate: float) -> dict[str, float | None]:
-    peak = torch.cuda.max_memory_allocated(device) if device.type == "cuda" else None
+def _peak(device: torch.device) -> int | None:
+    return torch.cuda.max_memory_allocated(device) if device.type == "cuda" else None
+
+
+def _time_by_kernel(work: Callable[[], Any], device: torch.device) -> dict[str, float]:
+    """Shares of the GPU's time in products of matrices, in attention and in all else; and of the time it waits."""
+    if device.type != "cuda":
+        return {}
+    with profile(activities=[ProfilerActivity.CUDA]) as told:
+        seconds = timed(work)
+    times = {"products": 0.0, "attention": 0.0, "all else": 0.0}
+    for event in told.key_averages():
+        name = event.key.lower()
+        product = any(part in name for part in ("nvjet", "gemm", "cutlass::kernel"))
+        times["attention" if "flash" in name else "products" if product else "all else"] += (
+            1e-6 * event.self_device_time_total
+        )
+    busy = sum(times.values())
+    return {name: time / busy for name, time in times.items()} | {"waits": max(0.0, 1 - busy / seconds)}
+
+
+def _memory(peak: int | None, estimate: float) -> dict[str, float | None]:
     return {
         "peak GiB": peak / GIB if peak else None,
         "estimated GiB": estimate / GIB,

@@ -6,6 +6,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel
 
+from prorl.learn.parallel import Scorer
 from prorl.types import Batch, PromptActions
 from support.learners import (
     HPARAMS,
@@ -323,15 +324,15 @@ def test_everything_that_is_held_moves():
 
 
 def test_a_gpu_that_a_killed_engine_still_holds_is_waited_for(monkeypatch):
-    one, waited, move = learner(), [], torch.nn.Module.to
+    one, waited, put = learner(), [], Scorer.put
 
-    def to(module, device):
+    def full(scorer, device):
         if len(waited) < 3:
             raise torch.OutOfMemoryError("CUDA out of memory")
-        return move(module, device)
+        put(scorer, device)
 
     monkeypatch.setattr("prorl.learn.learner.time.sleep", waited.append)
-    monkeypatch.setattr(torch.nn.Module, "to", to)
+    monkeypatch.setattr(Scorer, "put", full)
     one.fetch()
     assert waited == [1, 2, 4]
     waited.clear()

@@ -224,11 +224,16 @@ class TorchLearner:
         if self._settings.offload and self._ranks.mesh is not None:
             return  # they lie in host memory already
         for scorer in self.modules:
-            scorer.to(device)
+            scorer.put(device)
         self._optimizer.move(device)
 
     def _scoring(self, temperature: float, dtype: str) -> Scoring:
-        return Scoring(temperature=temperature, logits_elements=self._logits, dtype=getattr(torch, dtype))
+        return Scoring(
+            temperature=temperature,
+            logits_elements=self._logits,
+            dtype=getattr(torch, dtype),
+            compile=self._settings.compile,
+        )
 
     def _scorer(self, model: PreTrainedModel) -> Scorer:
         scorer, settings = Scorer(model, self._device), self._settings

@@ -6,8 +6,9 @@ of the untruncated, temperature-scaled policy, as in `prorl.types.Completion.log
 over tokens, so micro-batches, mini-batches and ranks simply add up; only `update_stats` divides.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import torch
 from torch import Tensor, nn
@@ -25,6 +26,7 @@ HEAD_TOLERANCE = 1e-3  # nats
 # Sums over the action tokens of a micro-batch, in this order; the last says what the two before were measured on.
 # The factors and the tokens of every part of `POSITIONS` follow.
 SUMS = ("loss", "kl", "entropy", "clipped", "mismatch", "mismatch_out", "mismatch_tokens")
+Chunk = Callable[[Tensor, nn.Module, Tensor, float], tuple[Tensor, Tensor]]
 LEAST = 32  # tokens of a part of which a mean factor is told
 
 
@@ -35,6 +37,7 @@ class Scoring:
     temperature: float
     logits_elements: int
     dtype: torch.dtype
+    compile: bool = False  # what is computed of a chunk of logits
 
 
 def score(model: PreTrainedModel, batch: MicroBatch, scoring: Scoring) -> tuple[Tensor, Tensor]:
@@ -52,13 +55,41 @@ def score(model: PreTrainedModel, batch: MicroBatch, scoring: Scoring) -> tuple[
             batch.targets_N,
             temperature=scoring.temperature,
             logits_elements=scoring.logits_elements,
+            chunk=_compiled_chunk() if scoring.compile else _score_chunk,
         )
     logps_BT = torch.zeros(batch.mask_BT.shape, device=logps_N.device).masked_scatter(batch.mask_BT, logps_N)
     return logps_BT, entropy_N
 
 
+def _score_chunk(
+    hidden_nD: Tensor, head: nn.Module, targets_n: Tensor, temperature: float
+) -> tuple[Tensor, Tensor]:
+    logits_nV = head(hidden_nD).float()
+    if temperature != 1.0:  # a pass over all logits that is worth sparing
+        logits_nV = logits_nV / temperature
+    table_nV = logits_nV.log_softmax(-1)
+    logps_n = table_nV.gather(1, targets_n[:, None])[:, 0]
+    if not torch.is_grad_enabled():
+        return logps_n, torch.zeros_like(logps_n)
+    # Autocast would take this product, and so the entropy, to half precision.
+    with torch.no_grad(), torch.autocast(table_nV.device.type, enabled=False):
+        entropy_n = -torch.linalg.vecdot(table_nV.exp(), table_nV)
+    return logps_n, entropy_n
+
+
+@cache
+def _compiled_chunk() -> Chunk:
+    return torch.compile(_score_chunk, dynamic=True)
+
+
 def token_logprobs(
-    hidden_ND: Tensor, head: nn.Module, targets_N: Tensor, *, temperature: float, logits_elements: int
+    hidden_ND: Tensor,
+    head: nn.Module,
+    targets_N: Tensor,
+    *,
+    temperature: float,
+    logits_elements: int,
+    chunk: Chunk = _score_chunk,
 ) -> tuple[Tensor, Tensor]:
     """(logps_N, entropy_N), float32: log softmax(head(hidden) / temperature) at the targets, and entropy in nats.
 
@@ -68,9 +99,9 @@ def token_logprobs(
     """
     rows = max(1, logits_elements // head.get_parameter("weight").shape[0])
     if len(targets_N) <= rows:
-        return _score_chunk(hidden_ND, head, targets_N, temperature)
+        return chunk(hidden_ND, head, targets_N, temperature)
     chunks = [
-        checkpoint(_score_chunk, hidden_nD, head, targets_n, temperature, use_reentrant=False)
+        checkpoint(chunk, hidden_nD, head, targets_n, temperature, use_reentrant=False)
         for hidden_nD, targets_n in zip(
             torch.split(hidden_ND, rows), torch.split(targets_N, rows), strict=True
         )
@@ -98,22 +129,6 @@ def check_head(model: PreTrainedModel, *, logits_elements: int) -> None:
             f"{type(model).__name__} does not compute its logits as output embedding of the last hidden state "
             f"(log-probs differ by {error:.2g}); use a model that does, such as Qwen, Llama or GPT-2"
         )
-
-
-def _score_chunk(
-    hidden_nD: Tensor, head: nn.Module, targets_n: Tensor, temperature: float
-) -> tuple[Tensor, Tensor]:
-    logits_nV = head(hidden_nD).float()
-    if temperature != 1.0:  # a pass over all logits that is worth sparing
-        logits_nV = logits_nV / temperature
-    table_nV = logits_nV.log_softmax(-1)
-    logps_n = table_nV.gather(1, targets_n[:, None])[:, 0]
-    if not torch.is_grad_enabled():
-        return logps_n, torch.zeros_like(logps_n)
-    # Autocast would take this product, and so the entropy, to half precision.
-    with torch.no_grad(), torch.autocast(table_nV.device.type, enabled=False):
-        entropy_n = -torch.linalg.vecdot(table_nV.exp(), table_nV)
-    return logps_n, entropy_n
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

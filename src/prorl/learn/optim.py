@@ -7,7 +7,7 @@ the number of ranks.
 
 import copy
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from torch.distributed.checkpoint.state_dict_loader import load as load_shards
 from torch.distributed.checkpoint.state_dict_saver import save as save_shards
 from torch.distributed.tensor import DTensor
 
-from prorl.learn.parallel import Ranks, sharded_like
+from prorl.learn.parallel import Ranks, host_copies, moved, sharded_like
 from prorl.types import HParams
 
 FILE, SHARDS = "optimizer.pt", "optimizer"
@@ -65,7 +65,7 @@ class GuardedAdamW:
         """Keep the moments on another device, to which the weights go too."""
         for moments in self._adamw.state.values():
             for key, value in moments.items():
-                moments[key] = value.to(device)
+                moments[key] = moved(value, device)
 
     def snapshot(self) -> Callable[[Path], None]:
         """Copy moments and step counts to host memory; the returned function writes them into a folder."""
@@ -73,7 +73,7 @@ class GuardedAdamW:
             return self._shards()
         state = self._adamw.state_dict()
         kept = {
-            "state": {index: _host_copy(moments) for index, moments in state["state"].items()},
+            "state": {index: host_copies(moments) for index, moments in state["state"].items()},
             # Without the rate of the last step, which an optimizer that has just been restored does not know.
             "param_groups": [copy.deepcopy(group) | {"lr": 0.0} for group in state["param_groups"]],
         }
@@ -102,7 +102,7 @@ class GuardedAdamW:
         kept = {
             f"{name}/{key}": value
             for name, weight in self._weights.items()
-            for key, value in _host_copy(self._adamw.state.get(weight, {})).items()
+            for key, value in host_copies(self._adamw.state.get(weight, {})).items()
         }
 
         def write(folder: Path) -> None:
@@ -128,8 +128,3 @@ class GuardedAdamW:
             alone = self._ranks.mesh is None
             load_shards(wanted, checkpoint_id=folder, process_group=self._ranks.files, no_dist=alone)
         return state
-
-
-def _host_copy(values: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Copy every tensor to host memory; a shard stays a shard."""
-    return {name: value.detach().to("cpu", copy=True) for name, value in values.items()}

@@ -9,8 +9,9 @@ Source: Zhao et al. 2023, PyTorch FSDP (arXiv 2304.11277); the per-parameter sha
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -99,6 +100,11 @@ class Scorer(nn.Module):
         """As `score`."""
         return score(self.model, batch, scoring)
 
+    def put(self, device: torch.device) -> None:
+        """Keep the weights on a device."""
+        # As `to` does, which leaves no choice of memory.
+        self._apply(partial(moved, device=device))  # type: ignore[no-untyped-call]
+
 
 def layers_of(module: nn.Module) -> list[nn.Module]:
     """The transformer layers inside, by which a model is checkpointed, compiled and sharded."""
@@ -152,6 +158,22 @@ def gathered(weight: Tensor) -> Tensor:
     return whole.full_tensor() if isinstance(whole, DTensor) else whole
 
 
+def moved(tensor: Tensor, device: torch.device, *, copy: bool = False) -> Tensor:
+    """A tensor on a device, arrived there; a shard stays a shard. `copy`: another one if it is there already.
+
+    What leaves a GPU gets pinned memory, which torch keeps for the next: fresh pages would take 40 times as long.
+    """
+    there = tensor.to(device, copy=copy, non_blocking=True)
+    if tensor.is_cuda:  # at once: FSDP reads what it is given
+        torch.cuda.current_stream(tensor.device).synchronize()
+    return there
+
+
+def host_copies(values: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """A copy of every tensor in host memory."""
+    return {name: moved(value.detach(), torch.device("cpu"), copy=True) for name, value in values.items()}
+
+
 def sharded_like(whole: Tensor, weight: Tensor) -> Tensor:
     """`whole`, which every rank holds, as `weight` lies over the ranks; nothing is sent."""
     if not isinstance(weight, DTensor):
@@ -164,10 +186,10 @@ def model_writer(model: PreTrainedModel, ranks: Ranks) -> Callable[[Path], None]
 
     It writes a transformers checkpoint, and does nothing on the other ranks.
     """
-    copies = {}
+    copies: dict[str, Tensor] = {}
     for name, whole in full_weights(model):
         if ranks.index == 0:
-            copies[name] = whole.to("cpu", copy=True)
+            copies |= host_copies({name: whole})
 
     def write(folder: Path) -> None:
         if copies:  # one file however large, because weights are read back by that name
