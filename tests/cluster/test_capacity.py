@@ -25,6 +25,7 @@ from prorl.cluster.capacity import (
     computed_weights,
     kv_cache,
     learner_state,
+    pinned,
     place,
 )
 from prorl.cluster.estimate import model_size, plan_gpus
@@ -179,13 +180,21 @@ def test_worked_numbers_of_host_memory():
         return total(place(QWEN_1_5B, demand, hardware, **how).node) / 1.54e9
 
     # all ranks' weights, moments and reference; of a checkpoint the weights and moments; engines' weights
-    assert node() == pytest.approx(16 + 12 + 2)
-    assert node(hardware=FOUR_NODES) == pytest.approx(
-        16 / 4 + 4 + 8 / 4 + 2
-    )  # a quarter of all but what is whole
-    assert node(hardware=FOUR_NODES, separate=True) == pytest.approx(12 + 2)  # its 8 ranks fit into one node
-    assert node(replace(LONG, half=False, reference=False)) == pytest.approx(12 + 12 + 4)
-    assert node(replace(LONG, offload=True)) == pytest.approx(20 + 12 + 2)
+    grown = pinned(QWEN_1_5B, shards=8)
+    assert node() == pytest.approx((16 + 12) * grown + 2)
+    # a quarter of all but what is whole
+    assert node(hardware=FOUR_NODES) == pytest.approx((16 / 4 + 4 + 8 / 4) * pinned(QWEN_1_5B, shards=32) + 2)
+    assert node(hardware=FOUR_NODES, separate=True) == pytest.approx(
+        12 * grown + 2
+    )  # its 8 ranks fit into one node
+    assert node(replace(LONG, half=False, reference=False)) == pytest.approx((12 + 12) * grown + 4)
+    assert node(replace(LONG, offload=True)) == pytest.approx((20 + 12) * grown + 2)
+
+
+def test_worked_numbers_of_pinned_memory():
+    """MiB of a layer: 9 -> 16 twice, 1.5 -> 2 twice, 52.5 -> 64 three times; of the embedding 877 -> 1,024."""
+    assert pinned(QWEN_1_5B, shards=1) == pytest.approx((28 * 228 + 1024) * 2**20 / (4 * 1.54e9))
+    assert all(1 <= pinned(each, shards=8) < 2 for each in (QWEN_1_5B, LLAMA_8B, QWEN_32B))
 
 
 def test_what_is_offloaded_is_not_on_the_gpus():
@@ -338,7 +347,7 @@ def test_the_description_says_all_of_it():
     assert "8 engines of 1 GPU, 8 learner ranks, on the same GPUs in turn" in text
     assert "135 responses of 16,384 tokens at full length" in text
     assert (
-        "host memory beside the processes' own, GiB per node: at most 43.0 = learner's state 22.9, a" in text
+        "host memory beside the processes' own, GiB per node: at most 53.5 = learner's state 28.9, a" in text
     )
     assert "as settings: cluster.learners=8 cluster.engines=8 cluster.colocate=true" in text
     assert "everything fits" in text

@@ -6,6 +6,7 @@ import sysconfig
 import pytest
 
 from prorl.cluster import estimate
+from prorl.cluster.capacity import pinned
 from prorl.cluster.estimate import choose_backend, dry_run, estimates, machine_findings, model_size, plan_gpus
 from prorl.cluster.survey import no_compiler
 from prorl.config.recipe import RecipeError
@@ -142,7 +143,10 @@ def test_a_placement_knows_the_cache_and_the_offload_of_the_recipe():
     assert "moments" not in planned.learning
     # float32 weights, gradients, two moments and reference of both ranks; a checkpoint; the engines' weights; of
     # 2,400 tokens sampled 12 bytes each, of 800 learned from 8 each on their way and in the ranks
-    assert sum(planned.node.values()) == (5 + 3 + 1) * 2**30 + 12 * 2400 + 8 * 800 * 2
+    grown = pinned(model_size(config), shards=2)
+    assert sum(planned.node.values()) == pytest.approx(
+        ((5 + 3) * grown + 1) * 2**30 + 12 * 2400 + 8 * 800 * 2
+    )
 
 
 def test_responses_are_part_of_the_host_memory():

@@ -7,7 +7,7 @@ rank's state lies in host memory while the engine samples. All sizes are in byte
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from math import ceil
+from math import ceil, log2
 
 from prorl.envs.errors import ProrlError
 
@@ -54,10 +54,15 @@ class Size:
         return self.kv_heads * self.head_width
 
     @property
+    def projections(self) -> tuple[int, ...]:
+        """Elements of each of one layer's matrices."""
+        widths = (self.heads * self.head_width,) * 2 + (self.kv_width,) * 2 + (self.intermediate_size,) * 3
+        return tuple(self.hidden_size * width for width in widths)
+
+    @property
     def layer_parameters(self) -> int:
         """Of one layer's projections; norms and biases are too few to count."""
-        attention = 2 * (self.heads + self.kv_heads) * self.head_width
-        return self.hidden_size * (attention + 3 * self.intermediate_size)
+        return sum(self.projections)
 
     @property
     def end_parameters(self) -> float:
@@ -132,6 +137,13 @@ def activations(size: Size, tokens: int, *, half: bool, checkpointed: bool) -> f
 def kv_cache(size: Size, tokens: int, *, half: bool) -> float:
     """Keys and values of `tokens` positions in all layers."""
     return tokens * size.layers * 2 * size.kv_width * (HALF if half else FLOAT32)
+
+
+def pinned(size: Size, *, shards: int) -> float:
+    """Factor by which a rank's weights grow in pinned memory, which torch gives in powers of two to every matrix."""
+    matrices = (*size.projections * size.layers, size.end_parameters)
+    taken = sum(2.0 ** ceil(log2(FLOAT32 * each / shards)) for each in matrices if each > 0)
+    return taken * shards / (FLOAT32 * size.parameters)
 
 
 def checkpoint_copies(size: Size, *, share: float) -> float:
@@ -294,6 +306,7 @@ def arrange(
     total = sum(state.values())
     moved = total if offloads else total - state["gradients"] if colocated else 0.0
     weights = (HALF if demand.half else FLOAT32) * size.parameters
+    grown = pinned(size, shards=ranks)
     return Placement(
         demand=demand,
         hardware=hardware,
@@ -308,8 +321,8 @@ def arrange(
         cached_token=kv_cache(size, 1, half=demand.half) / min(tensor_parallel, size.kv_heads),
         learning=learning,
         node={  # more than at the start, when the ranks load the model one after the other
-            "learner's state": beside * moved,
-            "a checkpoint being written": checkpoint_copies(size, share=beside / ranks),
+            "learner's state": beside * moved * grown,
+            "a checkpoint being written": checkpoint_copies(size, share=beside / ranks) * grown,
             "the engines' weights": weights,
             # in the driver, and those that are learned from on their way to the ranks and there
             "responses": SAMPLED * demand.sampled_tokens

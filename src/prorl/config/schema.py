@@ -234,7 +234,7 @@ class LearnerConfig(Model):
     old_logprobs: Literal["engine", "learner"] = "engine"  # which computes those of the policy that sampled
     # Logits that exist at a time; default: 2^24, on a GPU 2^27.
     logits_elements: int | None = Field(None, gt=0, le=2**33)
-    compile: bool = False  # the layers, by torch.compile; on a CPU in one process
+    compile: bool = False  # layers and log-probs, by torch.compile; on a CPU in one process
 
 
 class EngineConfig(Model):
