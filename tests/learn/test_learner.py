@@ -1,6 +1,5 @@
 import dataclasses
 import math
-from shutil import which
 
 import pytest
 import torch
@@ -9,6 +8,7 @@ from transformers import AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel
 from prorl.learn.parallel import Scorer
 from prorl.types import Batch, PromptActions
 from support.learners import (
+    COMPILING,
     HPARAMS,
     PLAIN,
     UNIFORM,
@@ -26,12 +26,6 @@ from support.learners import (
     with_advantage,
 )
 
-compiling = [
-    pytest.mark.slow,
-    pytest.mark.skipif(not which("g++"), reason="compiling needs a compiler"),
-    pytest.mark.filterwarnings("ignore:The .grad attribute:UserWarning"),  # torch's own, while it traces
-]
-
 
 @pytest.mark.parametrize(
     "changes",
@@ -42,8 +36,8 @@ compiling = [
         {"share_prefix": "never"},
         {"activation_checkpointing": True},
         {"logits_elements": 100},
-        pytest.param({"compile": True}, marks=compiling),
-        pytest.param({"compile": True, "activation_checkpointing": True}, marks=compiling),
+        pytest.param({"compile": True}, marks=COMPILING),
+        pytest.param({"compile": True, "activation_checkpointing": True}, marks=COMPILING),
     ],
     ids=str,
 )

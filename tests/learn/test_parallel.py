@@ -13,7 +13,7 @@ from prorl.learn.optim import FILE
 from prorl.learn.packing import Row, deal, deal_batch
 from prorl.learn.parallel import WEIGHTS
 from prorl.types import Batch, PromptActions
-from support.learners import HPARAMS, PLAIN, action_of, batch, learner, with_advantage
+from support.learners import COMPILING, HPARAMS, PLAIN, action_of, batch, learner, with_advantage
 from support.ranks import ranks
 from support.sharded import memory_to_begin, on_ranks, probe, train, write_when_there_is_room
 
@@ -61,12 +61,18 @@ CASES = {
     "untied": ([batch(), long_and_short()], {"tie_word_embeddings": False}, {}),
     "checkpointed": ([batch(), long_and_short()], {}, {"activation_checkpointing": True, "logits_elements": 100}),
     "offloaded": ([batch()], {}, {"offload": True}),
+    "compiled": ([batch(), long_and_short()], {}, {"compile": True, "activation_checkpointing": True}),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize(
     ("case", "old_logprobs"),
-    [*((case, "engine") for case in CASES), ("uneven", "learner"), ("untied", "learner")],
+    [
+        *((case, "engine") for case in CASES if case != "compiled"),
+        pytest.param("compiled", "engine", marks=COMPILING),
+        ("uneven", "learner"),
+        ("untied", "learner"),
+    ],
 )
 def test_two_ranks_update_as_one_does(pair, case, old_logprobs):
     batches, model, settings = CASES[case]

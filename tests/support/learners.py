@@ -2,7 +2,9 @@
 
 import dataclasses
 import math
+from shutil import which
 
+import pytest
 import torch
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
@@ -14,6 +16,11 @@ from support.recipes import recipe
 
 VOCABULARY = 30
 UNIFORM = -math.log(VOCABULARY)  # about what an untrained model says
+COMPILING = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not which("g++"), reason="compiling needs a compiler"),
+    pytest.mark.filterwarnings("ignore:The .grad attribute:UserWarning"),  # torch's own, while it traces
+]
 PLAIN = {"betas": (0.0, 0.0), "eps": 1.0}  # steps in proportion to the gradient rather than its sign
 HPARAMS = some_hparams(kl_coef=0.1, learning_rate=1e-2, clip_low=0.2, clip_high=0.28, temperature=0.8)
 

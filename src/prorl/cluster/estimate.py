@@ -204,9 +204,7 @@ def machine_findings() -> Iterator[Finding]:
     seen = f"torch {torch.__version__} {'uses' if works else 'does not see'} the GPU"
     yield Finding(name="torch", works=works, detail=seen, cost=cost)
     wrong = [*wrong_versions(installed()), *no_compiler()]
-    cost = (
-        "rollouts are decoded several times slower than by vLLM, in turns with the learner (docs/cluster.md)"
-    )
+    cost = "rollouts are decoded at a third to five sixths of vLLM's rate (docs/results/gpu.md)"
     found = "; ".join(wrong) or "vLLM and Ray, for turns on the GPU"
     yield Finding(name="vLLM", works=not wrong, detail=found, cost=cost if wrong else "")
 
