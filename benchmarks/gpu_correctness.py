@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -15,7 +16,7 @@ from gpu_load import SAMPLES, Load, decode_all, make_engine, make_model, random_
 from prorl.algo.mismatch_correction import POSITIONS
 from prorl.learn.loss import Scoring, score
 from prorl.learn.model import choose_attention
-from prorl.learn.packing import Row, gather_rows, micro_batch, plan_rows
+from prorl.learn.packing import MicroBatch, Row, gather_rows, micro_batch, plan_rows
 from prorl.types import Action, Completion, PromptActions, log_probs, token_ids
 
 TOLERANCE = 1e-3  # nats, and relative gradient error: what a float32 path may differ from another one
@@ -55,20 +56,30 @@ def correctness(load: Load, device: torch.device) -> dict[str, Any]:
 def _long(model: PreTrainedModel, load: Load) -> tuple[dict[str, float], list[str]]:
     """Log-probs of one long response in the learner's precision against float32, by position; kernels it used."""
     choose_attention()
-    tokens = random_tokens(load, load.long, 1)
-    prompt = random_prompts(load, 1)[0]
+    with profile() as told:
+        factors = by_position(load, model, partial(score, model))
+    named = {event.key for event in told.key_averages() if "attention" in event.key and "scaled" in event.key}
+    named.discard("aten::scaled_dot_product_attention")  # which chooses among the others
+    return factors, sorted(named)
+
+
+@torch.no_grad()
+def by_position(
+    load: Load,
+    model: PreTrainedModel,
+    scorer: Callable[[MicroBatch, Scoring], tuple[Tensor, Tensor]],
+    **changes: Any,
+) -> dict[str, float]:
+    """Mean exp |difference| of the log-probs of one long response by a scorer from the model's in float32."""
+    tokens, prompt = random_tokens(load, load.long, 1), random_prompts(load, 1)[0]
     exact = torch.tensor(_reference(model, prompt, tokens))
     action = Action(tokens=token_ids(tokens), engine_logps=log_probs(exact), advantage=1.0)
     batch = micro_batch([Row(prompt=prompt, actions=(action,))], pad_id=0, device=model.device)
-    scoring = Scoring(temperature=1.0, logits_elements=2**27, dtype=getattr(torch, load.dtype))
-    with profile() as told:
-        found = score(model, batch, scoring)[0][0].cpu()
-    factors = (found - exact).abs().exp()
-    named = {event.key for event in told.key_averages() if "attention" in event.key and "scaled" in event.key}
+    scoring = Scoring(temperature=1.0, logits_elements=2**27, dtype=getattr(torch, load.dtype), **changes)
+    factors = (scorer(batch, scoring)[0][0].cpu() - exact).abs().exp()
     starts = [start for start in POSITIONS if start < load.long]
     parts = zip(starts, [*starts[1:], load.long], strict=True)
-    named.discard("aten::scaled_dot_product_attention")  # which chooses among the others
-    return {str(a): factors[a:b].mean().item() for a, b in parts}, sorted(named)
+    return {str(a): factors[a:b].mean().item() for a, b in parts}
 
 
 @torch.no_grad()

@@ -23,7 +23,7 @@ import torch.distributed as dist
 from torch.profiler import ProfilerActivity, profile
 from transformers import PreTrainedModel
 
-from gpu_correctness import correctness
+from gpu_correctness import by_position, correctness
 from gpu_engine import engine
 from gpu_load import (
     SAMPLES,
@@ -115,10 +115,15 @@ def mesh_of_one(device: torch.device) -> Iterator[Ranks]:
 
 
 def sharded(load: Load, device: torch.device) -> dict[str, Any]:
-    """FSDP2 on a mesh of one: an update, a turn to host memory and back, a checkpoint written and read."""
+    """FSDP2 on a mesh of one: a long response, an update, a turn to host memory and back, a checkpoint."""
     batch, hparams = _batch(load, 4, load.packed[0] // 4), replace(still(), learning_rate=1e-6)
     with tempfile.TemporaryDirectory() as folder, mesh_of_one(device) as ranks:
-        learner = make_learner(load, device, ranks)
+        model = make_model(load, device)  # with the learner's weights
+        long: dict[str, dict[str, float]] = {}
+        for name, compiled in (("compiled", True), ("as it is", False)):
+            learner = make_learner(load, device, ranks, compile=compiled)
+            long[name] = by_position(load, model, learner.modules[0], compile=compiled)
+        del model
         stats = learner.begin_update(batch, hparams)()
         prompt = random_tokens(load, load.prompt, 0)
         said = learner.score(prompt[:8], prompt[8:])
@@ -137,11 +142,14 @@ def sharded(load: Load, device: torch.device) -> dict[str, Any]:
         restored = learner.score(prompt[:8], prompt[8:])
     say(seconds)
     gates = {
+        "long sequences within 1.05": all(
+            one < 1.05 for factors in long.values() for one in factors.values()
+        ),
         "an update was applied": stats.updates == 1,
         "the turn changes nothing": fetched == said,
         "the checkpoint gives back the policy": restored == said,
     }
-    return {"seconds": seconds, "gates": gates}
+    return {"seconds": seconds, "long, mean exp |difference| by position": long, "gates": gates}
 
 
 def nano(load: Load, device: torch.device) -> dict[str, Any]:
