@@ -342,6 +342,7 @@ def test_a_gpu_is_left_and_taken_up_again():
         assert updated(one, batch(seed=seed), HPARAMS) == updated(undisturbed, batch(seed=seed), HPARAMS)
         one.stow()
         assert {tensor.device.type for tensor in held(one)} == {"cpu"}
+        assert all(tensor.is_pinned() for tensor in held(one))
         one.fetch()
         assert {tensor.device.type for tensor in held(one)} == {"cuda"}
     assert bits_equal(one.policy.parameters(), undisturbed.policy.parameters())
