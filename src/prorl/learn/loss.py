@@ -26,8 +26,8 @@ HEAD_TOLERANCE = 1e-3  # nats
 # Sums over the action tokens of a micro-batch, in this order; the last says what the two before were measured on.
 # The factors and the tokens of every part of `POSITIONS` follow.
 SUMS = ("loss", "kl", "entropy", "clipped", "mismatch", "mismatch_out", "mismatch_tokens")
-Chunk = Callable[[Tensor, nn.Module, Tensor, float], tuple[Tensor, Tensor]]
 LEAST = 32  # tokens of a part of which a mean factor is told
+Chunk = Callable[[Tensor, nn.Module, Tensor, float], tuple[Tensor, Tensor]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
