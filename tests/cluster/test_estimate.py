@@ -30,6 +30,7 @@ def said(**settings) -> str:
 
 NO_REFERENCE = {"kl": {"coef": 0}, "reset": {"every": 0}}
 HALF = {"dtype": "bfloat16", "old_logprobs": "learner"}
+ODD = MODEL | {"parameters": 3 * 2**26}
 WIDE = {"micro_batch_tokens": 2**20}
 STEADY = {"steps": 1000, "save": {"keep_last": 3}}
 FULL = {
@@ -70,6 +71,9 @@ def later(at=6, **change):
         ),
         # 2^14 rows x 100 tokens x 2 layers x keys and values x 32 wide x 4 bytes
         ({"engine": {"max_rows": 2**14}}, "key-value cache at most 0.78 GiB"),
+        # weights and moments; from a GPU to pinned memory, which for a matrix of 0.75 GiB is 1 GiB
+        ({"model": ODD}, "while a checkpoint is written 2.25 GiB"),
+        ({"model": ODD, "device": "cuda"}, "while a checkpoint is written 3.00 GiB"),
         # that of the longest stage
         (
             later(set={"sampling.response_limit": 200}) | {"engine": {"max_rows": 2**14}},

@@ -91,11 +91,13 @@ def _local_memory(config: RunConfig, plan: Plan, size: Size) -> str:
         size, demand.micro_batch_tokens, half=demand.half, checkpointed=demand.activation_checkpointing
     )
     cache = capacity.kv_cache(size, config.engine.max_rows * demand.response_limit, half=False)
+    copies = capacity.checkpoint_copies(size, share=1)
+    copies *= capacity.pinned(size, shards=1) if device_kind(config) == "cuda" else 1
     return (
         f"memory: weights, gradients, optimizer and copies {_gib(held)}, "
         f"activations of a micro-batch about {_gib(kept)}, "
         f"key-value cache at most {_gib(cache)} (engine.max_rows rows at the limit), "
-        f"host memory while a checkpoint is written {_gib(capacity.checkpoint_copies(size, share=1))} "
+        f"host memory while a checkpoint is written {_gib(copies)} "
         f"and for a step's responses at most {_gib(capacity.SAMPLED * demand.sampled_tokens)}"
     )
 
