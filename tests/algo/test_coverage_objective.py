@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prorl.algo.coverage_objective import best_of_k_parts
+from prorl.algo.pass_at_k import best_of_k_parts
 
 groups = st.lists(st.floats(0, 1), min_size=2, max_size=7)
 

@@ -89,12 +89,9 @@ def engine_environment(threads: int, device: Device) -> dict[str, str]:
         "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # the actor is the process
     }
     if device == "cuda":
-        return {
-            **common,
-            "TRITON_F32_DEFAULT": "ieee",  # else attention in float32 is rounded to 10 bits
-            # Whose sampling gives no log-probs, so no rollout would use it, but is built when an engine starts.
-            "VLLM_USE_FLASHINFER_SAMPLER": "0",
-        }
+        # Else attention in float32 is rounded to 10 bits, and a sampler is built at every start that gives no
+        # log-probs, so that no rollout uses it.
+        return {**common, "TRITON_F32_DEFAULT": "ieee", "VLLM_USE_FLASHINFER_SAMPLER": "0"}
     return {
         **common,
         "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # by default it binds one thread and ignores OMP_NUM_THREADS

@@ -13,8 +13,8 @@ from typing import Any
 
 from prorl.algo import reinforce_baseline
 from prorl.algo.cosine_length_penalty import cosine_length_reward
-from prorl.algo.coverage_objective import best_of_k_parts
 from prorl.algo.dynamic_sampling import is_informative, wave_size
+from prorl.algo.pass_at_k import best_of_k_parts
 from prorl.algo.truncation import truncated_score
 from prorl.control.events import RolloutStats
 from prorl.envs.types import Problem

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from prorl.envs.datasets import convert as module
 from prorl.envs.datasets.catalogue import SOURCES, DataError, Drop, SourceRequest, match_columns
 from prorl.envs.datasets.convert import BOXED, COMPLETE, LETTER, STDIN, convert
+from prorl.envs.datasets.opening import OPENING
 from prorl.envs.extract import extract_code
 from prorl.envs.grading import tests_of as asked
 from prorl.envs.sandbox.jobs import CaseResult
@@ -232,7 +233,7 @@ def test_results_that_apps_may_have_wrapped_are_right_either_way(run, outputs, m
     assert payload["maybe_wrapped"] is maybe_wrapped
     for expression, passes in ((right, True), (wrong, False)):
         source = f"def f(x): return {expression}"
-        assert (judge_program(run, source, asked(payload), module.OPENING).score == 1) is passes
+        assert (judge_program(run, source, asked(payload), OPENING).score == 1) is passes
 
 
 def test_a_script_or_a_contest_is_never_wrapped():
@@ -293,7 +294,7 @@ def test_packed_tests_are_opened_in_the_sandbox_and_nowhere_else(run, monkeypatc
     assert "class Solution" in call.prompt
     assert call.prompt.endswith(COMPLETE)
     method = "class Solution:\n    def larger(self, a, b):\n        return max(a, b)"
-    assert judge_program(run, method, asked(call.payload), module.OPENING).score == 1
+    assert judge_program(run, method, asked(call.payload), OPENING).score == 1
 
 
 class Touches:
@@ -335,7 +336,7 @@ def test_the_asserts_of_humaneval_become_inputs_and_expected_values(run):
     tests = {"inputs": [[[3, 1, 2]], [[]], [[5, 5]]], "expected": [[1, 2, 3], [], [5, 5]]}
     assert prepared.payload == {**PAYLOAD, "entry": "ordered", **tests}
     source = extract_code(prepared.solution.answer)
-    assert judge_program(run, source, asked(prepared.payload), module.OPENING).score == 1
+    assert judge_program(run, source, asked(prepared.payload), OPENING).score == 1
 
 
 def test_an_argument_that_the_solution_changes_is_noted_as_it_was(run):

@@ -3,7 +3,7 @@
 Invariants: a converter is a function of one row, which returns a `Prepared` or raises `Drop`; it never guesses an
 answer. Prompts ask for the form that extraction reads: a box, or for instructions nothing at all, as in ProRL.
 Nothing of a row is executed or unpickled in this process: the sandbox opens HumanEval's tests and LiveCodeBench's
-packed tests, by the programs at the end of this file.
+packed tests (`opening.py`).
 """
 
 import json
@@ -15,9 +15,10 @@ from string import ascii_uppercase
 from typing import Any
 
 from prorl.envs.base import canonical
-from prorl.envs.datasets.catalogue import DataError, Drop, Layout
+from prorl.envs.datasets.catalogue import Drop, Layout
+from prorl.envs.datasets.opening import ASSERTS, PACKED, opened
 from prorl.envs.extract import last_box
-from prorl.envs.sandbox.jobs import Job, Limits
+from prorl.envs.sandbox.jobs import Limits
 from prorl.envs.types import Solution, Turn
 from prorl.envs.verifiers.choice import choice_of, shuffled
 from prorl.envs.verifiers.programs import Runner, is_list_of_one, same_output, same_value
@@ -33,7 +34,6 @@ YES_NO = {"true": ("True", "False"), "false": ("True", "False"), "yes": ("Yes", 
 MAX_TESTS = 64
 MAX_TEST_BYTES = 100_000  # one input and its expected value, as JSON
 MAX_TOTAL_BYTES = 1_000_000  # of one problem
-OPENING = Limits(seconds=30.0, memory_bytes=2 << 30, output_bytes=8 << 20)
 FLOAT_TOLERANCE = 1e-6  # EvalPlus's own and most contest checkers'; LiveCodeBench's grader has none
 
 STDIN = "Write a Python program that reads standard input and prints the answer, in one block of ```python."
@@ -358,7 +358,7 @@ def _contest(fields: Fields, run: Runner) -> Prepared:
     if packed.startswith("["):  # JSON in some mirrors
         tests += parsed(packed)
     elif packed:
-        tests += _opened(run, OPEN_PACKED, [packed, MAX_TESTS, MAX_TEST_BYTES, MAX_TOTAL_BYTES])
+        tests += opened(run, PACKED, [packed, MAX_TESTS, MAX_TEST_BYTES, MAX_TOTAL_BYTES])
     pairs = _pairs(entry, ((test["input"], test["output"]) for test in tests))
     how = _how(entry)
     if starter:
@@ -371,11 +371,11 @@ def _asserts(fields: Fields, run: Runner) -> Prepared:
     """A problem of HumanEval+: the sandbox runs its test on its solution and returns what it compares with what."""
     stub, entry = fields["prompt"], as_text(fields["entry"])
     solution = f"{stub}{fields['solution']}"
-    opened = _opened(run, OPEN_ASSERTS, [solution, fields["test"], entry])
-    if not all(same_value(out, right, error or FLOAT_TOLERANCE) for _, out, right, error in opened):
+    compared = opened(run, ASSERTS, [solution, fields["test"], entry])
+    if not all(same_value(out, right, error or FLOAT_TOLERANCE) for _, out, right, error in compared):
         raise Drop("a solution that fails its own test")
-    pairs = [(arguments, right) for arguments, _, right, _ in opened]
-    tolerance = max([FLOAT_TOLERANCE, *(error for *_, error in opened if error)])
+    pairs = [(arguments, right) for arguments, _, right, _ in compared]
+    tolerance = max([FLOAT_TOLERANCE, *(error for *_, error in compared if error)])
     question, answer = (f"```python\n{source.strip()}\n```" for source in (stub, solution))
     payload = code_payload(entry, _chosen(entry, pairs), tolerance)
     known = Solution(steps="", answer=answer)
@@ -449,19 +449,6 @@ def _arguments(value: Any) -> list[Any]:
     return value
 
 
-def _opened(run: Runner, source: str, arguments: list[Any]) -> Any:
-    """What `opened(*arguments)` of a trusted program returns, inside the sandbox.
-
-    A failure on this row drops it; one of the sandbox itself would drop all rows, so it is a `DataError`.
-    """
-    (result,) = run(Job(source=source, entry="opened", inputs=(arguments,), limits=OPENING))
-    if result.status == "sandbox_error":
-        raise DataError(f"the sandbox that opens packed tests failed ({result.note}): see `prorl doctor`")
-    if result.status != "ok" or not isinstance(result.value, list):
-        raise Drop("tests that cannot be opened")
-    return result.value
-
-
 _CONVERTERS: Mapping[Layout, Callable[[Fields, Runner], Prepared]] = {
     "short_answer": _short_answer,
     "quantity": lambda row, _: _number(user_text(row["prompt"]), _gold(row["answer"])),
@@ -477,61 +464,3 @@ _CONVERTERS: Mapping[Layout, Callable[[Fields, Runner], Prepared]] = {
     "ifbench": partial(_instructions, checkers="ifbench"),
     "own": _own,
 }
-
-# programs of ours that run inside the sandbox
-
-# the private tests of a LiveCodeBench row as `[{input, output}, …]`
-OPEN_PACKED = """
-import base64, json, pickle, zlib
-
-def opened(packed, max_tests, max_test_chars, max_total_chars):
-    tests = pickle.loads(zlib.decompress(base64.b64decode(packed)))
-    if isinstance(tests, (str, bytes)):
-        tests = json.loads(tests)
-    tests = [{"input": test["input"], "output": test["output"]} for test in tests]
-    tests = [test for test in tests if len(json.dumps(test)) <= max_test_chars]
-    count = min(len(tests), max_tests)
-    kept, room = [], max_total_chars
-    for test in (tests[position * len(tests) // count] for position in range(count)):
-        room -= len(json.dumps(test))
-        if room < 0:
-            break
-        kept.append(test)
-    return kept
-"""
-# the test of a HumanEval+ row as `[[arguments, what the solution returns, expected, tolerance], …]`
-OPEN_ASSERTS = """
-import copy, sys, types
-
-def opened(solution, test, entry):
-    # The tests compare with numpy where they compare floats at all; here the comparison is only noted.
-    sys.modules.setdefault("numpy", types.ModuleType("numpy"))
-    program = {"__name__": "solution"}
-    exec(solution, program)
-    candidate = program[entry]
-    calls, compared = [], []
-
-    def noted_call(*arguments):
-        if has_other_keys(arguments):
-            raise ValueError("keys that JSON would make text")
-        calls.append(copy.deepcopy(arguments))
-        return candidate(*arguments)
-
-    def noted_comparison(out, expected, tolerance):
-        compared.append(copy.deepcopy((out, expected, tolerance)))
-
-    tests = {"__name__": "test"}
-    exec(test, tests)
-    if "assertion" not in tests:
-        raise ValueError("no comparison to note")
-    tests["assertion"] = noted_comparison
-    tests["check"](noted_call)
-    if not compared or len(compared) != len(calls):
-        raise ValueError("a test that is no comparison of one output")
-    return [[list(given), *rest] for given, rest in zip(calls, compared)]
-
-def has_other_keys(value):
-    if isinstance(value, dict):
-        return any(not isinstance(key, str) or has_other_keys(value[key]) for key in value)
-    return isinstance(value, (list, tuple)) and any(map(has_other_keys, value))
-"""
