@@ -61,6 +61,7 @@ bench: .venv/bench .venv-cluster/ready  ## ratios to other software and to itsel
 	$(BIN)/python benchmarks/bound.py
 	$(BIN)/python benchmarks/refill.py
 	$(BIN)/python benchmarks/one_pass.py
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/fused_head.py
 	$(BIN)/python benchmarks/laptop.py
 	$(BIN)/python benchmarks/scaling.py
 	$(BIN)/python benchmarks/sandbox.py

@@ -201,6 +201,13 @@ def test_one_pass_for_policy_and_reference_computes_what_two_do(benchmark, capsy
     assert "512 tokens" in capsys.readouterr().out
 
 
+@pytest.mark.skipif(not hasattr(torch.nn.functional, "linear_cross_entropy"), reason="torch before 2.13")
+def test_the_fused_head_of_torch_computes_what_ours_does(benchmark, capsys):
+    small = ["--tokens", "40", "--width", "16", "--vocab", "300", "--elements", "3000", "--rounds", "1"]
+    benchmark("fused_head").main(small)  # it compares the numbers of both
+    assert "torch's / ours" in capsys.readouterr().out
+
+
 def test_a_refilling_worker_ends_when_its_responses_do(benchmark):
     costs = benchmark("refill").Costs(token=np.array([1.0, 0, 0]), start=np.zeros(2))
     assert costs.of_wave([[3, 5]]) == 5
