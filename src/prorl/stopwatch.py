@@ -4,6 +4,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 
 BETWEEN = "between"
 
@@ -25,12 +26,13 @@ class Stopwatch:
         self._seconds: defaultdict[str, float] = defaultdict(float)
 
     @contextmanager
-    def phase(self, name: str) -> Iterator[None]:
-        """Count what runs inside as `name`."""
-        self._pulse(self._within or name)
+    def phase(self, name: str) -> Iterator[Callable[[], None]]:
+        """Count what runs inside as `name`; each call of what it yields is a sign of life."""
+        beat = partial(self._pulse, self._within or name)
+        beat()
         begin = time.perf_counter()
         try:
-            yield
+            yield beat
         finally:
             self._seconds[name] += time.perf_counter() - begin
             self._pulse(BETWEEN)

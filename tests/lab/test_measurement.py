@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from prorl.build import Session
-from prorl.config.recipe import changed, load_recipe, to_json
+from prorl.build import Session, build_tasks
+from prorl.config.recipe import changed, differences, load_recipe, to_json
 from prorl.control.plan import make_plan
 from prorl.envs.errors import ProrlError
 from prorl.envs.extract import respond
@@ -24,11 +24,21 @@ from prorl.lab.evals.evaluation_store import (
     write_evaluation,
 )
 from prorl.lab.evals.problems import LEAST_GUESSES
-from prorl.lab.measurement import PROBLEMS_AT_A_TIME, Source, ask, between, checked_tasks, require_free_gpus
+from prorl.lab.measurement import (
+    PROBLEMS_AT_A_TIME,
+    Source,
+    ask,
+    asked_by,
+    between,
+    checked_tasks,
+    require_free_gpus,
+)
 from prorl.lab.watch.console import Console
 from prorl.rollout.pipeline import VerifierError, domain_rates
 from prorl.run.journal import read_journal
 from prorl.run.store import RunStore
+from prorl.run.supervise import WAITING
+from prorl.stopwatch import unheard
 from prorl.types import Sampling
 from support.evaluations import evaluation, results
 from support.fake_backend import FakeBackend, FakeJudge, FakeRenderer
@@ -131,7 +141,18 @@ class Broken(FakeJudge):
             super().submit(ticket, problem, text)
 
 
-def measured(folder, *, asked=ASKED, subject=BASE, skill=0.5, seed=1, watch=None, judge=None, incidents=()):
+def measured(
+    folder,
+    *,
+    asked=ASKED,
+    subject=BASE,
+    skill=0.5,
+    seed=1,
+    watch=None,
+    judge=None,
+    incidents=(),
+    pulse=unheard,
+):
     problems = [problem for part in asked.values() for problem in part]
     answers = {FakeRenderer().encode(one.prompt): respond("", one.solution.answer) for one in problems}
     backend = FakeBackend(VERIFIERS, answers, skill)
@@ -148,8 +169,9 @@ def measured(folder, *, asked=ASKED, subject=BASE, skill=0.5, seed=1, watch=None
         context=500,
     )
     sampling = Sampling(temperature=1.0, top_p=1.0, limit=500)
-    wanted = Asked(questions=asked, sizes={}, samples=4, sampling=sampling, seed=seed)
-    return ask(wanted, subject, folder, session, Watched(watch) if watch else quiet())
+    kinds = {"system_prompt": "", "format": "lenient"}
+    wanted = Asked(questions=asked, sizes={}, samples=4, sampling=sampling, seed=seed, **kinds)
+    return ask(wanted, subject, folder, session, Watched(watch) if watch else quiet(), pulse)
 
 
 def killed_after(chunks):
@@ -161,6 +183,21 @@ def killed_after(chunks):
             raise Killed
 
     return watch
+
+
+def test_stages_are_measured_at_the_largest_limit_that_any_trains_with():
+    config = load_recipe("nano_stages")
+    limits = [
+        config.sampling.response_limit,
+        *(stage.set.get("sampling.response_limit") for stage in config.stages),
+    ]
+    assert asked_by(config, build_tasks(config)).sampling.limit == max(filter(None, limits)) > limits[0]
+
+
+@pytest.mark.parametrize("change", ["system_prompt=Think.", "format=strict", "evaluation.temperature=0.5"])
+def test_an_evaluation_takes_no_other_way_of_asking(change):
+    one, other = (asked_by(config, TASKS).rules() for config in (recipe(), changed(recipe(), {}, [change])))
+    assert len(differences(one, other)) == 1
 
 
 def test_what_failed_and_was_mended_is_kept_beside_the_results(tmp_path):
@@ -262,6 +299,19 @@ def test_an_outage_is_waited_for_where_every_problem_is_a_chunk_of_its_own(tmp_p
         (one.task, one.index) for one in asked["test"]
     ]
     assert all(one.samples == 4 for one in evaluation.problems)
+
+
+def test_an_outage_that_is_waited_for_has_no_deadline(tmp_path, monkeypatch):
+    asked = [one for one in ASKED["test"] if one.task == "arithmetic"]
+    judge, phases, waited = Broken(asked), [], []
+
+    def sleep(_seconds):
+        waited.append(phases[-1])
+        judge._broken.clear()
+
+    monkeypatch.setattr(measurement.time, "sleep", sleep)
+    measured(tmp_path, asked={"test": asked}, judge=judge, pulse=phases.append)
+    assert waited == [WAITING]
 
 
 def test_an_evaluation_in_which_nothing_could_be_judged_is_an_error_with_the_verifiers_reason(tmp_path):

@@ -155,3 +155,9 @@ def test_architectures_that_may_not_honour_the_mask_do_not_share():
     assert attention_cost(GPT2LMHeadModel(GPT2Config(n_embd=16, n_layer=1, n_head=2, vocab_size=50))) is None
     assert attention_cost(MistralForCausalLM(MistralConfig(**SIZES))) is None
     assert attention_cost(Qwen2ForCausalLM(Qwen2Config(**SIZES, **sliding))) is None
+
+
+def test_prompts_are_shared_only_where_a_boolean_mask_hides():
+    # eager attention adds the mask, so that "hidden" would add 0 and "seen" 1
+    assert attention_cost(Qwen2ForCausalLM(Qwen2Config(**SIZES, attn_implementation="sdpa"))) is not None
+    assert attention_cost(Qwen2ForCausalLM(Qwen2Config(**SIZES, attn_implementation="eager"))) is None

@@ -16,7 +16,7 @@ from prorl.local import workers as workers_module
 from prorl.local.engine import LocalEngine, WorkersEngine
 from prorl.local.workers import SharedMemory, Workers, WorkersError
 from prorl.types import Request, Sampling
-from support.items import counts, dies_once, echoes, fails, hangs, opens
+from support.items import counts, dies_once, echoes, fails, hangs, opens, waits
 from support.learners import HPARAMS, batch, bits_equal, learner, qwen2, weights
 from support.processes import eventually
 
@@ -158,6 +158,17 @@ def test_a_worker_that_hangs_is_replaced_until_it_is_clear_that_its_item_hangs_t
         assert list(held.run(hangs, [0, 0])) == [0, 0]
         with pytest.raises(WorkersError, match=r"again and again \(silent for too long\).*workers=1"):
             list(held.run(hangs, [1]))
+
+
+def test_what_takes_long_is_not_measured_by_what_is_quick(monkeypatch):
+    """A probe of a few tokens says nothing of a pass, nor the first response that ends of the last one."""
+    monkeypatch.setattr(workers_module, "LEAST_SILENCE", 0.2)
+    monkeypatch.setattr(workers_module, "FACTOR", 1.0)
+    monkeypatch.setattr(workers_module, "LOOK", 0.1)
+    with closing(Workers([qwen2()], count=1)) as held:
+        assert held.everywhere(counts, b"") == [0]
+        assert list(held.run(waits, [(0.0, 1.0), (0.0, 0.8)])) == [0.0, 0.0]
+        assert held.incidents() == []
 
 
 def test_a_worker_that_takes_nothing_any_more_is_replaced(monkeypatch):

@@ -143,6 +143,13 @@ def test_a_task_that_is_out_is_judged_again_until_it_heals():
     }
 
 
+def test_every_verdict_is_a_sign_of_life():
+    beats: list[str] = []
+    with Stopwatch(beats.append, within="measure").phase("judge") as beat:
+        judge_all(FlakyJudge(failing=0), dict(enumerate(items(code=8))), beat=beat)
+    assert beats[:9] == ["measure"] * 9
+
+
 def test_waits_grow_to_a_minute_and_no_further_in_a_day():
     judge, asked, waits = FlakyJudge(failing=1440), items(code=8), []
     rejudge_errors(judge, asked, judged(judge, asked), lambda _, seconds: waits.append(seconds))

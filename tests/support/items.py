@@ -2,6 +2,7 @@
 
 import os
 import signal
+import time
 
 from prorl.learn.learner import gradient
 
@@ -22,6 +23,13 @@ def hangs(held, item):
     if item:
         os.kill(os.getpid(), signal.SIGSTOP)
     yield item
+
+
+def waits(held, item):
+    """Takes so many seconds for each of its answers."""
+    for seconds in item:
+        time.sleep(seconds)
+        yield seconds
 
 
 def counts(held, item):

@@ -73,12 +73,16 @@ def check(data: Mapping[Any, Any], source: str) -> RunConfig:
     return config
 
 
+def longest_limit(config: RunConfig) -> int:
+    """The largest limit on the tokens of a response, of all stages."""
+    stages = (stage.set.get("sampling.response_limit", 0) for stage in config.stages)
+    return max((config.sampling.response_limit, *stages))
+
+
 def require_room(config: RunConfig, context: int) -> None:
     """Raises RecipeError where no prompt fits beside a response of the longest limit into a model's context."""
-    stages = (stage.set.get("sampling.response_limit", 0) for stage in config.stages)
-    longest = max((config.sampling.response_limit, *stages))
-    if longest >= context:
-        raise RecipeError(no_room(longest, context))
+    if longest_limit(config) >= context:
+        raise RecipeError(no_room(longest_limit(config), context))
 
 
 def to_json(config: RunConfig) -> dict[str, Any]:

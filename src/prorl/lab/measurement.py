@@ -17,7 +17,7 @@ from pathlib import Path
 
 from prorl import build
 from prorl.build import Session, check_sandbox
-from prorl.config.recipe import RecipeError, changed, check, load_recipe
+from prorl.config.recipe import RecipeError, changed, check, load_recipe, longest_limit
 from prorl.config.schema import RunConfig
 from prorl.envs.errors import ProrlError
 from prorl.envs.files import StorageError
@@ -52,6 +52,7 @@ from prorl.run.checkpoint import intact, tidy, verify
 from prorl.run.journal import Journal
 from prorl.run.layout import CHECKPOINTS, EVALS, JOURNAL, REFERENCES, RUNS, TOKENIZER, holder
 from prorl.run.store import FIRST_REFERENCE, RunStore
+from prorl.run.supervise import WAITING
 from prorl.stopwatch import Pulse, Stopwatch, unheard
 from prorl.types import Backend, Sampling
 
@@ -283,9 +284,16 @@ def asked_by(config: RunConfig, tasks: Mixture) -> Asked:
         chosen = questions(tasks, per_domain=sizes["test"], ood=sizes["ood"], per_level=sizes["levels"])
     except ValueError as error:
         raise RecipeError(str(error)) from None
-    limit = config.sampling.response_limit
-    sampling = Sampling(temperature=section.temperature, top_p=section.top_p, limit=limit)
-    return Asked(questions=chosen, sizes=sizes, samples=section.samples, sampling=sampling, seed=config.seed)
+    limit = longest_limit(config)  # one for the base and the policies of all stages
+    return Asked(
+        questions=chosen,
+        sizes=sizes,
+        samples=section.samples,
+        sampling=Sampling(temperature=section.temperature, top_p=section.top_p, limit=limit),
+        system_prompt=config.system_prompt,
+        format=config.format,
+        seed=config.seed,
+    )
 
 
 def ask(
@@ -307,7 +315,8 @@ def ask(
 
     def wait(reason: str, seconds: float) -> None:
         console.say(reason)
-        time.sleep(seconds)
+        with Stopwatch(pulse).phase(WAITING):
+            time.sleep(seconds)
 
     path = model_file(folder, subject.model)
     aside = path.with_suffix(".parts")

@@ -19,7 +19,7 @@ from transformers import PreTrainedModel
 from prorl.types import Action, Batch, PromptActions
 
 SHARING_ARCHITECTURES = frozenset({"qwen2", "qwen3", "llama"})
-SHARING_ATTENTION = frozenset({"sdpa", "eager"})  # implementations that take a full mask as it is
+SHARING_ATTENTION = "sdpa"  # the implementation that takes a boolean mask; eager attention would add it
 SHORTEST_SHARE = 0.8  # of the longest row of a forward pass, which bounds the padding computed in vain
 
 
@@ -60,7 +60,7 @@ def attention_cost(model: PreTrainedModel) -> float | None:
     """
     config = model.config
     full = all(kind == "full_attention" for kind in getattr(config, "layer_types", None) or ())
-    known = config.model_type in SHARING_ARCHITECTURES and config._attn_implementation in SHARING_ATTENTION
+    known = config.model_type in SHARING_ARCHITECTURES and config._attn_implementation == SHARING_ATTENTION
     if not (known and full):
         return None
     head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads

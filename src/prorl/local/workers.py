@@ -37,9 +37,9 @@ from prorl.run.process import machine_memory
 ALIGNMENT = 64  # bytes
 SLOTS = 2  # gradients of a worker that wait to be added, the one under way among them
 STARTUP_SECONDS = 300.0  # imports, on a busy machine
-FIRST_SILENCE = 3600.0  # seconds that an item may take before any item was answered
+FIRST_SILENCE = 3600.0  # seconds that an item may take before any of its function is done
 LEAST_SILENCE = 60.0  # seconds, afterwards
-FACTOR = 20.0  # times the longest silence so far, if that is more
+FACTOR = 20.0  # times the longest that an item of its function took, if that is more
 MOST_DEATHS = 3  # in a row, of one item or at the start
 LOOK = 0.5  # seconds between two looks at the clocks of silent workers
 CLOSE_SECONDS = 1.0
@@ -128,7 +128,7 @@ class _Worker:
         self.index = index
         self.ready = False
         self.given: deque[tuple[_Item, int]] = deque()  # with the slot of its gradient
-        self.since = time.monotonic()
+        self.since = self.began = time.monotonic()  # its last message, its item
 
     def kill(self) -> None:
         self.process.kill()
@@ -174,7 +174,7 @@ class Workers:
         self._open: set[int] = set()  # tickets of items that are not done
         self._values: defaultdict[int, list[Any]] = defaultdict(list)  # by ticket, until they are asked for
         self._slots: dict[int, tuple[int, int]] = {}  # of gradients that are to be added: worker and slot
-        self._longest = 0.0  # silence before an answer, seconds
+        self._longest: dict[Function, float] = {}  # seconds that one of its items took
         self._failed_starts = 0
         self._replaced: Counter[str] = Counter()
         self._workers = [self._started(index) for index in range(count)]
@@ -267,7 +267,7 @@ class Workers:
             if worker.given and len(message) > QUEUED_BYTES:
                 return
             if not worker.given:
-                worker.since = time.monotonic()
+                worker.since = worker.began = time.monotonic()
             if item.gradient:
                 self._free[worker.index].pop()
             worker.given.append((item, slot))
@@ -289,13 +289,11 @@ class Workers:
                 worker.process.join(CLOSE_SECONDS)
                 return f"exit code {worker.process.exitcode}"
             self.received += len(message)
-            now = time.monotonic()
+            worker.since = time.monotonic()
             if not worker.ready:
                 worker.ready, self._failed_starts = True, 0
             else:
-                self._longest = max(self._longest, now - worker.since)
                 self._take(worker, message)
-            worker.since = now
         return None
 
     def _take(self, worker: _Worker, message: bytes) -> None:
@@ -303,6 +301,8 @@ class Workers:
         item.deaths = 0
         if not message:  # the item is done
             worker.given.popleft()
+            took, worker.began = worker.since - worker.began, worker.since
+            self._longest[item.function] = max(took, self._longest.get(item.function, 0.0))
             self._open.discard(item.ticket)
             if item.gradient:
                 self._slots[item.ticket] = worker.index, slot
@@ -316,7 +316,8 @@ class Workers:
         if not worker.ready:
             limit = STARTUP_SECONDS
         elif worker.given:
-            limit = max(LEAST_SILENCE, FACTOR * self._longest) if self._longest else FIRST_SILENCE
+            longest = self._longest.get(worker.given[0][0].function)
+            limit = FIRST_SILENCE if longest is None else max(LEAST_SILENCE, FACTOR * longest)
         else:
             return False
         return time.monotonic() > worker.since + limit
@@ -334,8 +335,8 @@ class Workers:
         deaths = max(self._failed_starts, worker.given[0][0].deaths if worker.given else 0)
         if deaths >= MOST_DEATHS:
             raise WorkersError(
-                f"worker processes end again and again ({reason}): if memory is short, set a smaller "
-                "learner.micro_batch_tokens or fewer workers; workers=1 computes in one process"
+                f"worker processes end again and again ({reason}): workers=1 computes in one process; if memory "
+                "is short, fewer workers or a smaller learner.micro_batch_tokens may do"
             )
         self._workers[worker.index] = self._started(worker.index)
 

@@ -65,6 +65,10 @@ def wait_silently(_reason: str, seconds: float) -> None:
     time.sleep(seconds)
 
 
+def unwatched() -> None:
+    """The sign of life of judging that nobody watches."""
+
+
 class ChatRenderer:
     """Text to tokens and back for any transformers tokenizer, with or without a chat template."""
 
@@ -193,8 +197,9 @@ def roll_out(
                     take(piece)
                 finished = ()
             verdicts.update(judge.poll(wait=False))
-    with clock.phase("judge"):
-        verdicts = rejudge_errors(judge, items, collect_verdicts(judge, verdicts, len(items), wait), wait)
+    with clock.phase("judge") as beat:
+        verdicts = collect_verdicts(judge, verdicts, len(items), wait, beat)
+        verdicts = rejudge_errors(judge, items, verdicts, wait, beat)
 
     rollouts = {draw: list(begun[draw].rollouts) if draw in begun else [] for draw in problems}
     for ticket, (completion, (_, text)) in enumerate(zip(completions, items, strict=True)):
@@ -268,19 +273,26 @@ def sample_problems(
     return judged
 
 
-def judge_all(judge: Judge, items: Mapping[int, Item], wait: Wait = wait_silently) -> dict[int, Verdict]:
+def judge_all(
+    judge: Judge, items: Mapping[int, Item], wait: Wait = wait_silently, beat: Callable[[], None] = unwatched
+) -> dict[int, Verdict]:
     """Submit items under their tickets and block until all are judged."""
     for ticket, (problem, text) in items.items():
         judge.submit(ticket, problem, text)
-    return collect_verdicts(judge, {}, len(items), wait)
+    return collect_verdicts(judge, {}, len(items), wait, beat)
 
 
 def collect_verdicts(
-    judge: Judge, verdicts: Mapping[int, Verdict], expected: int, wait: Wait = wait_silently
+    judge: Judge,
+    verdicts: Mapping[int, Verdict],
+    expected: int,
+    wait: Wait = wait_silently,
+    beat: Callable[[], None] = unwatched,
 ) -> dict[int, Verdict]:
-    """`verdicts` and those still outstanding, `expected` in all."""
+    """`verdicts` and those still outstanding, `expected` in all; a sign of life whenever some have come."""
     found = dict(verdicts)
     while len(found) < expected:
+        beat()
         try:
             found.update(judge.poll(wait=True))
         except JudgeOutError as out:
@@ -289,7 +301,11 @@ def collect_verdicts(
 
 
 def rejudge_errors(
-    judge: Judge, items: Sequence[Item], verdicts: Mapping[int, Verdict], wait: Wait
+    judge: Judge,
+    items: Sequence[Item],
+    verdicts: Mapping[int, Verdict],
+    wait: Wait,
+    beat: Callable[[], None] = unwatched,
 ) -> dict[int, Verdict]:
     """`verdicts` by position in `items`, with errors judged once more, those of a task that is out until it heals."""
     healed = dict(verdicts)
@@ -304,7 +320,7 @@ def rejudge_errors(
                 f"({healed[failed[0]].note}); trying again in {seconds:.0f} s; Ctrl-C saves and stops",
                 seconds,
             )
-        healed |= judge_all(judge, {ticket: items[ticket] for ticket in failed}, wait)
+        healed |= judge_all(judge, {ticket: items[ticket] for ticket in failed}, wait, beat)
         failed = failures(items, healed)
         seconds = min(2 * seconds or FIRST_WAIT, LONGEST_WAIT)
     return healed

@@ -150,7 +150,8 @@ def test_the_rules_hold_levels_and_a_hash_that_sees_another_prompt():
         tasks = Mixture([(make_task(name), 1.0) for name in names], seed=0)
         found = questions(tasks, **({"per_domain": 2, "ood": 0, "per_level": 0} | sizes))
         sampling = Sampling(temperature=1.0, top_p=1.0, limit=80)
-        return Asked(questions=found, sizes={}, samples=16, sampling=sampling, seed=0).rules()
+        kinds = {"system_prompt": "", "format": "lenient"}
+        return Asked(questions=found, sizes={}, samples=16, sampling=sampling, seed=0, **kinds).rules()
 
     one = rules(["arithmetic"])
     others = [rules(["countdown"]), rules(["arithmetic"], per_domain=3)]

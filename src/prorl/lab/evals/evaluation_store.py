@@ -65,6 +65,8 @@ class Asked:
     sizes: Mapping[str, int]  # by part, as the recipe says
     samples: int  # per problem
     sampling: Sampling
+    system_prompt: str  # of problems that come without one
+    format: str  # what counts as an answer
     seed: int
 
     def rules(self) -> dict[str, Any]:
@@ -73,13 +75,16 @@ class Asked:
         digest = blake2b(digest_size=8)
         for part, problems in self.questions.items():
             for problem in problems:
-                text = f"{part}\n{problem.task}\n{problem.level}\n{problem.prompt}\n"
+                said = "".join(f"{role}: {content}\n" for role, content in problem.history)
+                text = f"{part}\n{problem.task}\n{problem.level}\n{said}{problem.prompt}\n"
                 digest.update(text.encode(errors="replace"))
         return {
             "sizes": self.sizes,
             "levels": {name: sorted({one.level for one in found}) for name, found in by_task.items()},
             "samples": self.samples,
             "sampling": asdict(self.sampling),
+            "system_prompt": self.system_prompt,
+            "format": self.format,
             "seed": self.seed,
             "problems": digest.hexdigest(),
         }

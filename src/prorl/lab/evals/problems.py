@@ -87,8 +87,8 @@ def with_guesses(
     for begin in range(0, len(tries), JUDGED_AT_A_TIME):
         some = dict(enumerate(tries[begin : begin + JUDGED_AT_A_TIME]))
         items = {ticket: (problems[key], respond("", answer)) for ticket, (key, answer, _) in some.items()}
-        with clock.phase("judge"):
-            verdicts = judge_all(sampler.judge, items, sampler.wait)
+        with clock.phase("judge") as beat:
+            verdicts = judge_all(sampler.judge, items, sampler.wait, beat)
         for ticket, (key, _, times) in some.items():
             if verdicts[ticket].status != "error":
                 tried[key] += times
