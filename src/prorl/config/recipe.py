@@ -75,8 +75,8 @@ def check(data: Mapping[Any, Any], source: str) -> RunConfig:
 
 def longest_limit(config: RunConfig) -> int:
     """The largest limit on the tokens of a response, of all stages."""
-    stages = (stage.set.get("sampling.response_limit", 0) for stage in config.stages)
-    return max((config.sampling.response_limit, *stages))
+    stages: Iterator[int] = (stage.set.get("sampling.response_limit", 0) for stage in config.stages)
+    return max([config.sampling.response_limit, *stages])
 
 
 def require_room(config: RunConfig, context: int) -> None:

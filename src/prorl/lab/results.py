@@ -16,7 +16,15 @@ from prorl.lab.evals.comparison import (
     patterns,
     sides,
 )
-from prorl.lab.evals.evaluation_store import BASE, Evaluation, Subject, evaluations, read_evaluation, step_of
+from prorl.lab.evals.evaluation_store import (
+    BASE,
+    Evaluation,
+    Subject,
+    evaluations,
+    read_evaluation,
+    read_rules,
+    step_of,
+)
 from prorl.lab.evals.problems import Part, ProblemResult
 from prorl.lab.evals.statistics import (
     MEAN,
@@ -37,6 +45,7 @@ PARTS: Mapping[Part, str] = MappingProxyType({"test": "held-out", "ood": "out of
 NAMES: Mapping[Part, str] = MappingProxyType({**PARTS, "levels": "difficulty-level"})
 
 SHARE = ".1%"
+SAMPLING = MappingProxyType({"temperature": "temperature", "top_p": "top-p"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +56,7 @@ class Pair:
     trained: Evaluation
     between: Evaluation | None = None  # of about half of the training
     evaluation: str = ""  # its name
+    sampling: str = ""  # where it is not at temperature 1 of all tokens
 
     @property
     def ks(self) -> tuple[int, ...]:
@@ -71,14 +81,18 @@ class Gains:
     evaluation: str
     part: Part
     step: int | None  # of the model; None for one from elsewhere
+    tasks: frozenset[str]
+    sampling: str  # as of `Pair`
     rows: tuple[Comparison, ...]  # one per domain, and last their mean
 
     @property
     def title(self) -> str:
-        """The evaluation, the number and kind of problems and the tries at each: what runs may be compared in."""
+        """Evaluation, problems and tries at each: runs are compared where it and the tasks are the same."""
         mean = self.rows[-1]
         tries = count(mean.differences[-1].k, "response")
-        return f"{self.evaluation}: {mean.problems} {NAMES[self.part]} problems, {tries} each"
+        tasks = count(len(self.tasks), "task") if len(self.tasks) > 1 else next(iter(self.tasks))
+        problems = f"{mean.problems} {NAMES[self.part]} problems"
+        return f"{self.evaluation}: {problems} of {tasks}, {tries} each{self.sampling}"
 
 
 def newest_pairs(folder: Path, *, up_to: int | None = None) -> list[Pair]:
@@ -92,7 +106,10 @@ def newest_pairs(folder: Path, *, up_to: int | None = None) -> list[Pair]:
         trained = [path for step, path in steps if up_to is None or step <= up_to]
         if files[0].stem == BASE and trained:
             base, last = (read_evaluation(path, texts=False) for path in (files[0], trained[-1]))
-            pairs.append(Pair(evaluation=name, base=base, trained=last))
+            kept = read_rules(files[0].parent).get("sampling", {})
+            said = ((name, kept.get(key, 1.0)) for key, name in SAMPLING.items())
+            sampling = "".join(f", {text} {value:g}" for text, value in said if value != 1.0)
+            pairs.append(Pair(evaluation=name, base=base, trained=last, sampling=sampling))
     return pairs
 
 
@@ -108,9 +125,16 @@ def halfway(steps: Iterable[int], base: Evaluation, trained: Evaluation) -> int 
 def gains(pair: Pair, ks: Sequence[int] = (), *, parts: Iterable[Part] = NAMES) -> list[Gains]:
     """For every part that both were judged on: pass@k for `ks`, or for 1 and the most responses that both have."""
     return [
-        Gains(evaluation=pair.evaluation, part=part, step=pair.trained.step, rows=tuple(rows))
+        Gains(
+            evaluation=pair.evaluation,
+            part=part,
+            step=pair.trained.step,
+            tasks=frozenset(move.base.task for move in moves),
+            sampling=pair.sampling,
+            rows=tuple(compare(moves, ks or pair.ks)),
+        )
         for part in parts
-        if (rows := compare(pair.moves(part), ks or pair.ks))
+        if (moves := pair.moves(part))
     ]
 
 
@@ -250,7 +274,7 @@ def _luck(moves: Sequence[Move], k: int) -> Number:
 
 
 def answer_tables(pair: Pair, k: int) -> list[Table]:
-    """What is not ability: whether there is an answer at all, how long, and what a vote makes of many."""
+    """What is not ability: whether there is an answer, how long, what a vote makes of many, what was not judged."""
     tables = []
     for part, title in PARTS.items():
         if not (moves := pair.moves(part)):
@@ -266,8 +290,9 @@ def answer_tables(pair: Pair, k: int) -> list[Table]:
                 _majority(votes, k) if votes else None,
             )
             length = Number(sum(one.length for one in problems) / len(problems), ".1f")
-            rows.append((model_name(model), *(Number(one, SHARE) for one in shares), length))
-        columns = ("model", "no answer", "cut off", "pass@1 of answered", f"maj@{k}", "tokens")
+            errors = sum(one.errors for one in problems)
+            rows.append((model_name(model), *(Number(one, SHARE) for one in shares), length, errors))
+        columns = ("model", "no answer", "cut off", "pass@1 of answered", f"maj@{k}", "tokens", "not judged")
         tables.append(Table(title=f"Answers: {title} problems", columns=columns, rows=tuple(rows)))
     return tables
 

@@ -172,6 +172,24 @@ def test_a_pattern_is_recognised_and_nothing_is_said_where_nothing_happened(trut
     assert counts[said] >= 0.9 * TRIALS, counts
 
 
+@pytest.mark.parametrize("end", [1, 20])
+def test_what_fell_again_is_no_plateau(end):
+    base, between, trained = (
+        [20 if index < solved else 0 for index in range(40)] for solved in (20, 38, end)
+    )
+    (row,) = patterns(results(base, 64), results(trained, 64), between=results(between, 64), k=64)
+    assert row.late.down
+    assert row.pattern == "unclear"
+
+
+def test_what_a_verifier_could_not_judge_costs_both_models_as_many_tries():
+    base, trained = results([8] * 20, 256), results([2] * 20, 64, errors=192)
+    (at_k,) = differences(paired(base, trained), (256,))
+    (alone,) = differences(paired(base, results([2] * 20, 64)), (64,))
+    assert (at_k.base, at_k.trained) == (alone.base, alone.trained)
+    assert at_k.base < 1
+
+
 def test_tasks_and_parts_are_decided_apart_on_their_common_problems():
     base = [*results([0] * 12), *results([16] * 12, part="ood"), *results([3] * 12, task="u")]
     trained = [*results([16] * 12), *results([0] * 12, part="ood"), *results([3] * 11, task="u")]

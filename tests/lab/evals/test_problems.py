@@ -188,7 +188,8 @@ def equations(*answers: str, count: int = 8):
     task = make_task("linear_equation", {1: 1.0})
     problems = {("linear_equation", "test", 1, index): task.problem(index, "test") for index in range(count)}
     votes = tuple(Vote(answer=answer, count=8, solved=False) for answer in answers)
-    found = [result(0, 16, index=index, task="linear_equation", votes=votes) for index in range(count)]
+    about = {"task": "linear_equation", "votes": votes}
+    found = [result(0, 8 * len(votes), index=index, **about) for index in range(count)]
     return problems, found
 
 
@@ -215,15 +216,23 @@ def test_answers_to_other_problems_are_tried_on_each_and_what_is_accepted_is_cou
     assert [replace(one, guesses=0, guessed=0) for one in tried] == found
 
 
+def test_a_stray_answer_beside_programs_is_no_guess():
+    stray = Vote(answer="2", count=1, solved=False)
+    found = [result(15, 16, index=index, votes=(stray,)) for index in range(2)]
+    assert not any(one.is_voted for one in found)
+    assert not any(guesses(found, 0).values())
+
+
 def test_guesses_are_drawn_by_their_frequency_and_never_from_the_problems_own_answers():
     common, rare, own = (
-        Vote(answer=answer, count=n, solved=False) for answer, n in (("a", 90), ("b", 10), ("c", 99))
+        Vote(answer=answer, count=n, solved=False) for answer, n in (("a", 90), ("b", 10), ("c", 100))
     )
+    asked = {"samples": 256, "unanswered": 156}
     found = [
-        result(0, 256, index=0, votes=(own,)),
-        result(0, 256, index=1, votes=(common, rare)),
-        result(0, 256, index=2, level=2, votes=(own,)),
-        result(0, 256, index=3, part="ood", votes=(own,)),
+        result(0, index=0, votes=(own,), **asked),
+        result(0, index=1, votes=(common, rare), **asked),
+        result(0, index=2, level=2, votes=(own,), **asked),
+        result(0, index=3, part="ood", votes=(own,), **asked),
     ]
     drawn = guesses(found, 0)
     assert set(drawn[found[0].key]) == {"a", "b"}

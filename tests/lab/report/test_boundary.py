@@ -187,11 +187,28 @@ def test_a_rise_above_the_trained_levels_is_told(tmp_path, beyond, told):
 
 def test_format_failures_are_told_apart_from_wrong_answers(tmp_path):
     base = evaluation("base", [voted({"7": (4, True), "8": (4, False)}, silent=8)], step=0)
-    last = evaluation("step_000008", [voted({"7": (8, True), "8": (8, False)})], step=8)
+    judged = replace(voted({"7": (8, True), "8": (8, False)}), errors=3)
+    last = evaluation("step_000008", [judged], step=8)
     answers, outcomes = shown(tmp_path, base, last)["answers"].tables
-    assert answers.columns == ("model", "no answer", "cut off", "pass@1 of answered", "maj@16", "tokens")
-    assert [text(cell) for cell in answers.rows[0]] == ["base", "50.0%", "0.0%", "50.0%", "50.0%", "9.0"]
-    assert [text(cell) for cell in answers.rows[1]] == ["step 8", "0.0%", "0.0%", "50.0%", "50.0%", "9.0"]
+    assert answers.columns == (
+        "model",
+        "no answer",
+        "cut off",
+        "pass@1 of answered",
+        "maj@16",
+        "tokens",
+        "not judged",
+    )
+    assert [text(cell) for cell in answers.rows[0]] == ["base", "50.0%", "0.0%", "50.0%", "50.0%", "9.0", "0"]
+    assert [text(cell) for cell in answers.rows[1]] == [
+        "step 8",
+        "0.0%",
+        "0.0%",
+        "50.0%",
+        "50.0%",
+        "9.0",
+        "3",
+    ]
     passed_wrong_silent_cut_tokens = [[0.25, 0.25, 0.5, 0.0, 9.0], [0.5, 0.5, 0.0, 0.0, 9.0]]
     assert [[cell.value for cell in row[3:]] for row in outcomes.rows] == passed_wrong_silent_cut_tokens
 

@@ -1,6 +1,7 @@
 """Runs side by side: groups of seeds, differing keys, and every number against its definition."""
 
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -137,9 +138,9 @@ def test_evaluations_are_the_means_over_domains():
     )
     runs = story(), story(seed=0, steps=7)
     table = compared(*runs, found=gains(pair))
-    assert table["m: 2 held-out problems, 4 responses each", "after step"] == (4, None)
-    assert table["m: 2 held-out problems, 4 responses each", "pass@1, base"] == (0.25, None)
-    assert table["m: 2 held-out problems, 4 responses each", "pass@1, gain"] == (0.25, None)
+    assert table["m: 2 held-out problems of countdown, 4 responses each", "after step"] == (4, None)
+    assert table["m: 2 held-out problems of countdown, 4 responses each", "pass@1, base"] == (0.25, None)
+    assert table["m: 2 held-out problems of countdown, 4 responses each", "pass@1, gain"] == (0.25, None)
     cell = next(one for one in tables(*runs, found=gains(pair)) if one.title.startswith("m: ")).rows[3][1]
     assert (cell.low, cell.high) == (0.25, 0.25)
 
@@ -150,10 +151,26 @@ def test_evaluations_are_the_means_over_domains():
         evaluation="m", base=evaluation(more(0, 2, 0), step=None), trained=evaluation(more(2, 2, 0))
     )
     table = compared(*runs, found=[*gains(pair), *gains(larger)])
-    assert table["m: 2 held-out problems, 4 responses each", "pass@1, trained"] == (0.5, None)
-    assert table["m: 3 held-out problems, 4 responses each", "pass@1, trained"] == (0.375, None), (
-        "another row"
+    assert table["m: 2 held-out problems of countdown, 4 responses each", "pass@1, trained"] == (0.5, None)
+    assert table["m: 3 held-out problems of countdown, 4 responses each", "pass@1, trained"] == (
+        0.375,
+        None,
+    ), "another row"
+
+
+def test_what_was_asked_otherwise_is_another_table():
+    one, other = (
+        gains(Pair(evaluation="m", base=evaluation(of, step=None), trained=evaluation(of)))
+        for of in ([result(0, 1)], [result(0, 1, task="other")])
     )
+    cooler = replace(one[0], sampling=", temperature 0.6")
+    found = comparison([story(), story(), story()], [one, other, [cooler]])
+    kind = "m: 1 held-out problems of"
+    named = [table.title for table in found if table.title.startswith("m: ")]
+    assert named == [
+        *(f"{kind} {what}, 4 responses each" for what in ("countdown", "other")),
+        f"{kind} countdown, 4 responses each, temperature 0.6",
+    ]
 
 
 def test_runs_of_one_name_are_told_apart():

@@ -210,7 +210,8 @@ def differences(
 
 
 def _pass_rates(moves: Sequence[Move], ks: Sequence[int], *, guessed: bool) -> tuple[Array, Array]:
-    base_PK, trained_PK = (rates(problems, ks) for problems in sides(moves))
+    most = [min(move.base.samples, move.trained.samples) for move in moves]
+    base_PK, trained_PK = (rates(problems, ks, most=most) for problems in sides(moves))
     if guessed:
         return base_PK, trained_PK
     beyond_P2 = np.array([(move.before, move.after) for move in moves])
@@ -246,7 +247,7 @@ def _decided(moves: Sequence[Move], between: Results | None, k: int, seed: int) 
         (early,), (late,) = (differences(half, (k,), seed=seed, guessed=False) for half in (first, second))
         if at_k.up and late.up:
             pattern = "sustained"
-        elif early.up and _slowed(first, second, k, seed):
+        elif early.up and not late.down and _slowed(first, second, k, seed):
             pattern = "plateau"
     if at_1.up and at_k.down:
         pattern = "diminish"

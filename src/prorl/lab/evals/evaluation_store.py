@@ -164,11 +164,18 @@ def held(folder: Path, rules: Mapping[str, Any]) -> Iterator[None]:
 
 def differing(folder: Path, rules: Mapping[str, Any]) -> list[str]:
     """What was asked otherwise in the folder's evaluation; nothing where there is none yet."""
+    kept = read_rules(folder)
+    return differences(json.loads(encode_json(rules)), kept) if kept else []
+
+
+def read_rules(folder: Path) -> dict[str, Any]:
+    """The rules of the folder's evaluation, empty where there are none; StorageError where they are damaged."""
     path = folder / RULES
     if not path.exists():
-        return []
+        return {}
     try:
-        return differences(json.loads(encode_json(rules)), json.loads(path.read_bytes()))
+        found: dict[str, Any] = json.loads(path.read_bytes())
+        return found
     except ValueError as error:
         raise StorageError(
             f"{path} is not JSON ({error}); restore it, or delete the evaluation and measure again"

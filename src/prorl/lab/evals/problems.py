@@ -70,6 +70,11 @@ class ProblemResult(ProblemScore):
         """Identifies the problem within an evaluation."""
         return self.task, self.part, self.level, self.index
 
+    @property
+    def is_voted(self) -> bool:
+        """Whether all that answered can be counted by their answers, as programs cannot."""
+        return sum(vote.count for vote in self.votes) == self.samples - self.unanswered
+
 
 def with_guesses(
     sampler: Sampler,
@@ -106,7 +111,9 @@ def guesses(results: Iterable[ProblemResult], seed: int) -> dict[Key, Counter[st
     for members in grouped(results, lambda one: one.key[:3]).values():
         given = {one.key: Counter[str]() for one in members}
         for one in members:
-            for vote in one.votes:  # two of the same answer may differ in their verdict
+            for vote in (
+                one.votes if one.is_voted else ()
+            ):  # two of the same answer may differ in their verdict
                 given[one.key][vote.answer] += vote.count
         together = sum(given.values(), Counter[str]())
         for one in members:

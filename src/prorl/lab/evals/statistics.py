@@ -60,14 +60,16 @@ def read_ks(text: str) -> tuple[int, ...]:
     return ks if len(ks) > 1 else powers_up_to(ks[0])
 
 
-def rates(problems: Iterable[ProblemResult], ks: Sequence[int]) -> Array:
+def rates(problems: Sequence[ProblemResult], ks: Sequence[int], *, most: Sequence[int] = ()) -> Array:
     """Unbiased pass@k of every problem: shape (problems, ks).
 
-    A problem with fewer than k responses counts with all it has: errors of a verifier may have cost some.
+    A problem with fewer than k responses counts with all it has, or with `most` of them: errors of a verifier may
+    have cost some, here or in what it is compared with.
     """
-    counts = [(problem.samples, problem.solved) for problem in problems]
-    known = {(n, c): [pass_at_k(n, c, min(k, n)) for k in ks] for n, c in set(counts)}
-    return np.array([known[pair] for pair in counts], dtype=np.float64).reshape(len(counts), len(ks))
+    tries = most or [problem.samples for problem in problems]
+    counts = [(one.samples, one.solved, n) for one, n in zip(problems, tries, strict=True)]
+    known = {(n, c, m): [pass_at_k(n, c, min(k, m)) for k in ks] for n, c, m in set(counts)}
+    return np.array([known[one] for one in counts], dtype=np.float64).reshape(len(counts), len(ks))
 
 
 def guess_rate(problems: Sequence[ProblemResult], k: int) -> float | None:
@@ -166,7 +168,7 @@ def voting(problems: Iterable[ProblemResult], *others: Iterable[ProblemResult]) 
 
     With the results of other models only those on which each of these can vote as well.
     """
-    return _common(problems, others, lambda one: bool(one.votes) or one.unanswered == one.samples)
+    return _common(problems, others, lambda one: one.is_voted)
 
 
 def _common(

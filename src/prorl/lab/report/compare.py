@@ -71,9 +71,9 @@ def _topics(runs: Sequence[RunHistory], gains: Sequence[Sequence[Gains]]) -> Ite
         yield "last validation in common", _validation([of_run[common] for of_run in steps])
     yield "decisions", _decisions(runs)
     yield f"mean of the last {RECENT} steps", _end(runs)
-    found = [{gain.title: gain for gain in of_run} for of_run in gains]
-    for title in dict.fromkeys(title for of_run in found for title in of_run):
-        yield title, _measured([of_run.get(title) for of_run in found])
+    found = [{(gain.title, gain.tasks): gain for gain in of_run} for of_run in gains]
+    for key in dict.fromkeys(key for of_run in found for key in of_run):
+        yield key[0], _measured([of_run.get(key) for of_run in found])
 
 
 def _recipes(runs: Sequence[RunHistory]) -> Rows:
