@@ -69,6 +69,11 @@ def later(at=6, **change):
             {"learner": WIDE | {"activation_checkpointing": True}},
             "activations of a micro-batch about 4.75 GiB",
         ),
+        # a response of 2^14 tokens is never cut
+        (FULL | {"learner": {"micro_batch_tokens": 64}}, "activations of a micro-batch about 0.13 GiB"),
+        # each of two worker processes has two gradients and a copy, and a pass of its own
+        ({"workers": 2, "device": "cpu"}, "optimizer and copies 12.00 GiB"),
+        ({"learner": WIDE, "workers": 2, "device": "cpu"}, "of a micro-batch about 17.00 GiB"),
         # 2^14 rows x 100 tokens x 2 layers x keys and values x 32 wide x 4 bytes
         ({"engine": {"max_rows": 2**14}}, "key-value cache at most 0.78 GiB"),
         # weights and moments; from a GPU to pinned memory, which for a matrix of 0.75 GiB is 1 GiB

@@ -460,6 +460,11 @@ def warmup_texts(config: RunConfig) -> list[str]:
             f"{config.name} began with the model {config.model.path}, and what that was trained on is not known "
             "here: name a corpus with --corpus"
         )
+    if warmup.until_loss:
+        raise RecipeError(
+            f"model.warmup.until_loss may have ended the warm-up of {config.name}'s base early, so what it has read "
+            "is not known here: name a corpus with --corpus"
+        )
     problems = warmup_mixture(config, warmup)
     drawn = (problems.problem(draw, "train") for draw in count())
     shown = ((problem.prompt, problem.solution) for problem in drawn if problem.solution is not None)

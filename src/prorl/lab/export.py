@@ -25,6 +25,7 @@ from prorl.control.plan import hparams_now, make_plan
 from prorl.control.state import fold
 from prorl.envs.errors import ProrlError
 from prorl.envs.files import StorageError, hash_folder
+from prorl.lab.report.rollouts import read_records
 from prorl.lab.results import NAMES, Gains, gain_table, gains, newest_pairs
 from prorl.lab.tables import Cell, Number, Table, count, plain, to_markdown
 from prorl.local.backend import Dtype
@@ -206,8 +207,8 @@ def _prompt(story: RunHistory, step: int) -> str:
     """The shortest prompt among the last sample rollouts, as the model was asked it in training."""
     paths = sorted((story.folder / SAMPLES).glob("step_*.jsonl"))
     told = [path for path in paths if int(path.stem.removeprefix("step_")) <= step]
-    lines = told[-1].read_bytes().splitlines() if told else []
-    return min((json.loads(line)["prompt"] for line in lines), key=len, default=QUESTION)
+    records = read_records(told[-1]) if told else []
+    return min((str(record["prompt"]) for record in records), key=len, default=QUESTION)
 
 
 # -- the model card
@@ -257,15 +258,18 @@ def _use(config: RunConfig, model: Exported) -> Iterator[str]:
     if config.instruction:
         yield "In training, an empty line and this instruction followed every problem but those of data sets:"
         yield fenced(config.instruction, "text")
+    system = config.system_prompt
     if model.chat:
+        first = f'{{"role": "system", "content": {system!r}}}, ' if system else ""
         asked = (
             "inputs = tokenizer.apply_chat_template(\n"
-            '    [{"role": "user", "content": prompt}],\n'
+            f'    [{first}{{"role": "user", "content": prompt}}],\n'
             '    add_generation_prompt=True, return_tensors="pt", return_dict=True,\n'
             ")"
         )
     else:
-        asked = 'inputs = tokenizer(prompt + "\\n", return_tensors="pt")  # there is no chat template'
+        begin = f"{system + chr(10)!r} + " if system else ""
+        asked = f'inputs = tokenizer({begin}prompt + "\\n", return_tensors="pt")  # there is no chat template'
     yield fenced(
         "from transformers import AutoModelForCausalLM, AutoTokenizer\n\n"
         'path = "."  # this folder, or where it was uploaded to\n'

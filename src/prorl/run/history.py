@@ -165,8 +165,8 @@ class RunHistory:
         self._forget()
 
     def refresh(self) -> bool:
-        """Read what is new; returns whether anything is told otherwise than before."""
-        before, notes = (self.config, self.health, self.notes), []
+        """Read what is new; returns whether anything but the health is told otherwise than before."""
+        before, notes = (self.config, self.notes), []
         grown = self._read_journal()
         try:
             self.config = layout.read_config(self.folder)
@@ -176,7 +176,7 @@ class RunHistory:
         self.notes = (*notes, *self._lines.notes, *([UNFINISHED] if self._unfinished else ()))
         begun, now = self._end > 0, time.time()
         self.health = health(self.folder, begun=begun, stopped=self.stopped, paused=self.paused, now=now)
-        return grown or (self.config, self.health, self.notes) != before
+        return grown or (self.config, self.notes) != before
 
     def of(self, kind: type[E]) -> list[E]:
         """The events of one kind, in order; steps are kept as columns only."""

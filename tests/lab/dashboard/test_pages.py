@@ -12,6 +12,7 @@ from prorl.control.events import Started, Stopped, to_record
 from prorl.lab.dashboard import pages
 from prorl.lab.dashboard.pages import RunPage, RunsPage, find_runs
 from prorl.lab.evals.evaluation_store import write_evaluation
+from prorl.run import history
 from prorl.run.layout import LOCK, hold_lock
 from prorl.run.process import Heartbeat
 from prorl.run.store import RunStore
@@ -70,6 +71,14 @@ def test_a_page_follows_its_run_and_makes_nothing_again_that_did_not_change(page
     seen = html(page.look())
     assert ">3<" in seen["health"]
     assert "reference reset at step 3" in seen["health"]
+
+
+def test_where_only_the_health_changes_curves_are_not_made_again(page, run, monkeypatch):
+    health = iter(["last written 1 s ago", "last written 2 s ago"])
+    monkeypatch.setattr(history, "health", lambda *_, **__: next(health))
+    first, second = ({one.key: one for one in page.look()} for _ in range(2))
+    changed = {key for key in first if first[key] is not second[key]}
+    assert changed == {"health", "summary"}
 
 
 def test_rollouts_come_as_they_are_written(page, run):

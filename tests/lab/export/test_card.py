@@ -50,6 +50,17 @@ def measured(base, trained, *, name="measurement", domain="math"):
     return tuple(gains_of(pair))
 
 
+@pytest.mark.parametrize("chat", [True, False])
+def test_the_example_asks_as_training_did(chat):
+    """With the recipe's system prompt: as `ChatRenderer` puts it, with a template and without."""
+    code = block(card(overrides=["system_prompt=Be brief."], model=replace(MODEL, chat=chat)), "python")
+    asked = (
+        '{"role": "system", "content": \'Be brief.\'}, ' if chat else "tokenizer('Be brief.\\n' + prompt + "
+    )
+    assert asked in code
+    assert "Be brief" not in card()
+
+
 def block(text, language):
     return re.search(rf"^(`+){language}\n(.*?)\n\1$", text, re.DOTALL | re.MULTILINE)[2]
 

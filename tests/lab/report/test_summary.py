@@ -76,6 +76,16 @@ def test_trouble_is_named_with_its_numbers_and_calm_is_silent(happened, told, tm
     assert told in " ".join([*grave(run), *remarks(run)])
 
 
+def test_runs_of_one_name_keep_their_own_findings(tmp_path):
+    quiet, loud = (read(tmp_path / group / "nano", steps()) for group in "ab")
+    loud.notes = ("a line is damaged",)
+    html = summary_section([loud, quiet]).html
+    counts = [len([*grave(run), *remarks(run)]) for run in (loud, quiet)]
+    assert counts[0] != counts[1]
+    for run, found in zip((loud, quiet), counts, strict=True):
+        assert f"{run.folder}: {found} thing" in html
+
+
 def test_what_was_not_measured_is_a_dash_and_no_fall(tmp_path):
     run = read(tmp_path / "dead", [*steps(30), *(events.blind(step) for step in range(31, 80))])
     assert summary_section([run]).html.count("<dd>–") == 6

@@ -162,12 +162,13 @@ class RunPage:
 
     def _read_on(self) -> None:
         self._evaluations.refresh()
+        runs, health = [self._run], self._run.health
         self._news |= self._run.refresh()
+        if self._news or self._run.health != health:
+            self._summary = [summary_section(runs)]
         if self._news:
-            runs = [self._run]
             self._curves = curve_sections(runs)
             self._sources = [lineage_section(self._run), recipe_section(runs)]
-            self._summary = [summary_section(runs)]
             self._news = False
         sampled = stamp(self._folder / SAMPLES)
         if sampled != self._sampled:

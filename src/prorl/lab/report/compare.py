@@ -10,7 +10,7 @@ from typing import TypeVar
 from prorl.config.recipe import flat
 from prorl.control.events import CommandGiven, Intervened, ReferenceReset, Validated
 from prorl.control.metrics import STEP, ratio
-from prorl.lab.report.curves import experiment, repetitions, t_interval
+from prorl.lab.report.curves import experiment, repetitions, t_interval, told_apart
 from prorl.lab.report.summary import as_text
 from prorl.lab.results import Gains, difference_cell
 from prorl.lab.tables import Cell, Number, Several, Table
@@ -28,10 +28,8 @@ def comparison(runs: Sequence[RunHistory], gains: Sequence[Sequence[Gains]] = ()
 
     Runs that differ only in their seed share a column: a mean with Student's interval over the seeds, and each value.
     """
-    groups = repetitions(runs)
-    alike = Counter(run.name for run in runs)
-    names = [run.name if alike[run.name] == 1 else str(run.folder) for run in runs]
-    columns = ("", *(", ".join(names[at] for at in group) for group in groups))
+    groups, named = repetitions(runs), told_apart(runs)
+    columns = ("", *(", ".join(named[at] for at in group) for group in groups))
     tables = []
     for title, found in _topics(runs, gains):
         rows = tuple(

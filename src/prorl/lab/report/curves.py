@@ -6,6 +6,7 @@ recipe, and where runs differ only in their seed the mean over seeds in its 95 %
 
 import json
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -134,6 +135,12 @@ def groups(runs: Sequence[RunHistory]) -> list[Group]:
             names = f"{alike[0].name} … {alike[-1].name} ({len(alike)} seeds)"
         found.append(Group(label=names, color=PALETTE[at % len(PALETTE)], runs=alike))
     return found
+
+
+def told_apart(runs: Sequence[RunHistory]) -> list[str]:
+    """The runs' names, or their folders where two have one name."""
+    alike = Counter(run.name for run in runs)
+    return [run.name if alike[run.name] == 1 else str(run.folder) for run in runs]
 
 
 def repetitions(runs: Sequence[RunHistory]) -> list[tuple[int, ...]]:

@@ -56,14 +56,14 @@ def along(files: Sequence[Path]) -> list[Path]:
 
 def _step(path: Path, most: int) -> tuple[str, str]:
     """A title and the rollouts of one file as HTML: at most so many, as equally many of each domain as there are."""
-    chosen = in_turn(_records(path), _domain, most)
+    chosen = in_turn(read_records(path), _domain, most)
     problems = grouped(sorted(chosen, key=_domain), lambda one: (_domain(one), str(one["prompt"])))
     step = path.stem.removeprefix("step_").lstrip("0") or "0"
     body = "".join(_card(step, records) for records in problems.values())
     return f"Step {step}: {count(len(chosen), 'rollout')}", body
 
 
-def _records(path: Path) -> list[Mapping[str, Any]]:
+def read_records(path: Path) -> list[Mapping[str, Any]]:
     """The first records of a file, each text once; a line that is not whole or no record is passed over."""
     found: dict[tuple[str, str], Mapping[str, Any]] = {}
     with path.open("rb") as file:
@@ -98,7 +98,7 @@ def _card(step: str, records: Sequence[Mapping[str, Any]]) -> str:
     right = shortened(str(first.get("answer", "")))
     known = right and f'<p class="answer">right answer: <code>{escape(right)}</code></p>'
     return (
-        f'<article class="rollout" data-task="{escape(first.get("task", ""))}" data-step="{step}">'
+        f'<article class="rollout" data-task="{escape(first.get("task", ""))}" data-step="{escape(step)}">'
         f"<h4>{escape(about)}</h4>{_prompt(str(first['prompt']))}{known}"
         f'<div class="pair">{"".join(map(_answer, records))}</div></article>'
     )

@@ -15,7 +15,7 @@ from prorl.envs.base import ProceduralTask
 from prorl.envs.datasets.catalogue import SOURCES
 from prorl.envs.families.gym import HELD_OUT_9
 from prorl.envs.registry import TASKS
-from prorl.lab.report.curves import Group, groups, t_interval
+from prorl.lab.report.curves import Group, groups, t_interval, told_apart
 from prorl.lab.report.page import Section, bullets, fold, heading, paragraph, preformatted
 from prorl.lab.tables import Cell, Table, count, duration, escape, points
 from prorl.run.history import RECENT, RunHistory
@@ -33,8 +33,9 @@ def summary_section(runs: Sequence[RunHistory]) -> Section:
         return Section(key="summary", title="Summary", html=_one(runs[0]))
     seeds = bullets(filter(None, (_seeds(group) for group in groups(runs))))
     colours = "Runs that differ in nothing but the seed are one colour below: mean and 95 % interval."
-    found = {run.name: count(len([*grave(run), *remarks(run)]), "thing") for run in runs}
-    folds = (fold(f"{run.name}: {found[run.name]} worth a look", _one(run)) for run in runs)
+    found = [count(len([*grave(run), *remarks(run)]), "thing") for run in runs]
+    named = zip(told_apart(runs), found, runs, strict=True)
+    folds = (fold(f"{name}: {of} worth a look", _one(run)) for name, of, run in named)
     html = seeds + "".join(folds) + paragraph(colours, tone="soft")
     return Section(key="summary", title="Summary", html=html)
 
