@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import time
 from contextlib import nullcontext
@@ -20,6 +21,7 @@ from prorl.control.state import fold, from_json
 from prorl.envs.files import StorageError
 from prorl.envs.types import Verdict
 from prorl.local.engine import require_room
+from prorl.run import resume as resuming
 from prorl.run.checkpoint import Checkpointer
 from prorl.run.history import describe, read_history
 from prorl.run.resume import branch, resume, roll_back
@@ -32,6 +34,11 @@ from support.fake_runs import PLAN, events, of, once_at, run_in, timeless
 def watched(**rows):
     """The plan of the tests under the detectors named, with changes to their defaults."""
     return planned(PLAN, detectors=some_detectors(**rows))
+
+
+def dies(*_):
+    """As if the process were killed here."""
+    raise KeyboardInterrupt
 
 
 class RefusingLearner(FakeLearner):
@@ -197,6 +204,46 @@ def test_where_no_checkpoint_is_old_enough_as_in_a_branch_the_oldest_has_to_do(t
     assert (told.from_step, told.step) == (9, 8)
 
 
+@pytest.mark.parametrize("moment", ["fold", "discard", "restore"])
+def test_a_kill_in_a_roll_back_gives_back_nothing_that_was_undone(tmp_path, moment, monkeypatch):
+    """Neither before the journal says so, nor while checkpoints are set aside, nor before the learner is restored."""
+    commands = {7: "kl.coef=0.5", 11: "roll-back=5"}
+
+    def run(name, **given):
+        return run_in(tmp_path / name, STRICT, save=SaveConfig(every=5, keep_last=9), **given)
+
+    assert run("undisturbed", commands=commands).stopped == "done"
+    places = {
+        "fold": (resuming, "fold"),
+        "discard": (RunStore, "_discard"),
+        "restore": (FakeLearner, "restore"),
+    }
+    with monkeypatch.context() as patch:
+        patch.setattr(*places[moment], dies)
+        with pytest.raises(KeyboardInterrupt):
+            run("killed", commands=commands)
+    assert run("killed").stopped == "done"
+    once, again = tmp_path / "undisturbed", tmp_path / "killed"
+    assert [event.action for event in of(again, Intervened)] == ["roll_back"]
+    assert [event.refused for event in of(again, CommandGiven)] == [
+        event.refused for event in of(once, CommandGiven)
+    ]
+    assert [event.kl_coef for event in of(again, Stepped)] == [event.kl_coef for event in of(once, Stepped)]
+
+
+def test_a_roll_back_with_no_whole_checkpoint_to_go_to_is_refused_and_the_run_goes_on(tmp_path):
+    def damage(event, _state):
+        if isinstance(event, Stepped) and event.step == 8:
+            path = tmp_path / "run" / "checkpoints" / "step_000000" / "model.json"
+            path.write_bytes(b"x" * path.stat().st_size)
+
+    state = run_in(tmp_path / "run", STRICT, watch=damage, commands={9: "roll-back=0"})
+    assert state.stopped == "done"
+    (told,) = of(tmp_path / "run", Intervened)
+    assert (told.action, told.from_step) == ("warn", None)
+    assert re.match(r"told to roll back, which cannot be done: none of .* can be used", told.reason)
+
+
 @pytest.fixture
 def new_branch(tmp_path):
     """The directory of a branch that nobody has gone on with yet."""
@@ -213,20 +260,17 @@ def test_a_branch_that_is_rolled_back_to_where_it_began_is_still_a_branch(new_br
         event_log = resume(store, learner, store.checkpoint(8), config_hash="d")
         event_log.record(replace(of(new_branch.parent / "parent", Stepped)[-1], step=9))
         told = Warned(step=8, text="rolled back")
-        roll_back(store, learner, event_log, up_to=8, tell=lambda landed: told)
+        roll_back(store, learner, event_log, store.checkpoint(8), tell=lambda landed: told)
         assert (event_log.state.step, event_log.state.config_hash) == (8, "d")
     (resumed,) = of(new_branch, Resumed)
     assert (resumed.config_hash, resumed.branched_from) == ("d", "parent@8")
 
 
 def test_a_branch_that_dies_before_its_first_checkpoint_goes_on_as_one(new_branch, monkeypatch):
-    def killed(*_):
-        raise KeyboardInterrupt
-
     for restored in (False, False, True, True):
         with RunStore.open(new_branch) as store, monkeypatch.context() as patch:
             if not restored:
-                patch.setattr(FakeLearner, "restore", killed)
+                patch.setattr(FakeLearner, "restore", dies)
             with nullcontext() if restored else pytest.raises(KeyboardInterrupt):
                 again = resume(store, FakeLearner(0.1), store.latest_checkpoint(), config_hash="d")
     assert (again.state.step, again.state.config_hash) == (8, "d")

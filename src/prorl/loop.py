@@ -16,9 +16,10 @@ from prorl.build import Session
 from prorl.commands import INBOX, take_in_next
 from prorl.control.decide import Decision, ResetReference, decide, is_quiet, save_due, validation_due
 from prorl.control.detectors import Intervene, good_step, intervened
-from prorl.control.events import ReferenceReset, Stepped, Validated, Warned
+from prorl.control.events import ReferenceReset, Stepped, Stopped, Validated, Warned
 from prorl.control.plan import Plan, hparams_now
 from prorl.control.state import RunState
+from prorl.envs.files import StorageError
 from prorl.envs.mixture import KEPT
 from prorl.envs.seeds import derive, purpose
 from prorl.envs.types import Problem
@@ -239,14 +240,28 @@ def perform(decision: Decision, run: Run) -> None:
         case ResetReference():
             log.record(_reset_reference(decision, run))
         case Intervene(action="roll_back"):
-            tell = partial(intervened, decision, before)
-            folder = roll_back(run.store, run.backend.learner, log, up_to=decision.good_step, tell=tell)
-            run.in_hand.restore(folder)
+            try:  # a branch may hold none that old; then it is the oldest
+                oldest = min(run.store.checkpoints(), default=0)
+                checkpoint = run.store.latest_checkpoint(up_to=max(decision.good_step, oldest))
+            except StorageError as error:
+                cannot_roll_back(decision, before, log, why=str(error))
+                return
+            roll_back(run.store, run.backend.learner, log, checkpoint, tell=partial(intervened, decision, before))
+            run.in_hand.restore(checkpoint.path)
             run.backend.sync(run.state.version)
         case Intervene():
             log.record(intervened(decision, before))
         case _:
             log.record(decision)
+
+
+def cannot_roll_back(decision: Intervene, state: RunState, log: EventLog, *, why: str) -> None:
+    """Refuse a command to roll back; stop, saved, where a detector wanted to."""
+    reason = f"{decision.reason}, which cannot be done: {why}"
+    told = decision.rule is None
+    log.record(intervened(replace(decision, action="warn" if told else "stop", reason=reason), state))
+    if not told:
+        log.record(Stopped(step=state.step, reason=reason))
 
 
 def _reset_reference(decision: ResetReference, run: Run) -> ReferenceReset:

@@ -140,12 +140,15 @@ def test_a_reader_ignores_new_fields_and_counts_new_kinds(path):
 def test_truncate_moves_the_rest_aside(path):
     sizes = fill(path, 4)
     journal = Journal(path)
-    assert [record["step"] for record in journal.truncate(sizes[3])] == [3]
-    assert [record["step"] for record in journal.truncate(sizes[1])] == [1, 2]
+    for size, behind in ((sizes[3], [3]), (sizes[1], [1, 2])):
+        assert [record["step"] for record in journal.behind(size)] == behind
+        journal.truncate(size)
     journal.append({"step": "again"})
-    assert journal.truncate(journal.size) == []
+    assert journal.behind(journal.size) == []
+    journal.truncate(journal.size, [{"step": "at once"}])
+    journal.append({"step": "then"})
     journal.close()
-    assert [record["step"] for record in records(path)] == [0, "again"]
+    assert [record["step"] for record in records(path)] == [0, "again", "at once", "then"]
     kept = [json.loads(line)["step"] for line in journal.discarded_path.read_bytes().splitlines()]
     assert kept == [3, 1, 2]
 

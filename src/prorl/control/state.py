@@ -170,6 +170,7 @@ def _after_validation(state: RunState, event: events.Validated) -> RunState:
 def _after_intervention(state: RunState, event: events.Intervened) -> RunState:
     after = replace(
         state,
+        asked=_without(state.asked, "roll-back") if event.detector == "command" else state.asked,
         signals=detectors.after_intervention(state.signals, event),
         lr_scale=event.lr_scale,
         lr_until=event.lr_until,

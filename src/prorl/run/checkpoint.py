@@ -67,9 +67,9 @@ def commit(target: Path, fill: Callable[[Path], None], about: Mapping[str, Any])
     if (found := intact(target, hashes=True)) is not None and found.about == about:
         return found
     aside = files.temporary_name(target)
-    aside.mkdir(parents=True)
     try:
         with files.explain_no_room(target):
+            aside.mkdir(parents=True)
             fill(aside)
             listed = {
                 path.relative_to(aside).as_posix(): {"size": path.stat().st_size, "sha256": sha256(path)}

@@ -8,14 +8,13 @@ lies behind the checkpoint a run resumes from) is first kept in `journal.discard
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from copy import copy
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
 from prorl.control.events import Event, to_record
 from prorl.control.state import RunState, evolve
-from prorl.envs.files import StorageError, decode_json, encode_json, explain_no_room, fsync
+from prorl.envs.files import StorageError, decode_json, encode_json, explain_no_room, fsync, replacing
 from prorl.run.process import Interrupt, retry_on_full_disk
 
 Watcher = Callable[[Event, RunState], None]
@@ -128,38 +127,54 @@ class Journal:
         append_bytes(self._descriptor, line, self.path)
         self._chain.take(line)
 
-    def truncate(self, size: int) -> list[dict[str, Any]]:
-        """Return to an earlier `size`; what lies behind it is moved to the file of discarded lines, and returned."""
+    def behind(self, size: int) -> list[dict[str, Any]]:
+        """The whole records behind an earlier `size`, damaged ones left out; StorageError if no record ends there."""
+        chain, found = self._at(size), []
+        for line in self._tail(chain).splitlines(keepends=True):
+            with suppress(DamagedLineError):
+                found.append(chain.take(line))
+        return found
+
+    def truncate(self, size: int, following: Sequence[Mapping[str, Any]] = ()) -> None:
+        """Return to an earlier `size` and go on with `following`, both at once or neither.
+
+        What lay behind it is moved to the file of discarded lines. StorageError if no record ends there.
+        """
+        self._cut(self._at(size), following)
+
+    def close(self) -> None:
+        """Release the file; the journal accepts nothing afterwards."""
+        os.close(self._descriptor)
+
+    def _at(self, size: int) -> Chain:
         chain = verify_lines(self.path, min(size, self.size))
         if chain.size != size:
             raise StorageError(
                 f"{self.path} has no record that ends at byte {size}, so it does not belong to that checkpoint; "
                 "restore the journal from a copy, or start a new run from the checkpoint's weights"
             )
-        return self._cut(chain)
+        return chain
 
-    def close(self) -> None:
-        """Release the file; the journal accepts nothing afterwards."""
+    def _tail(self, chain: Chain) -> bytes:
+        return os.pread(self._descriptor, os.fstat(self._descriptor).st_size - chain.size, chain.size)
+
+    def _cut(self, chain: Chain, following: Sequence[Mapping[str, Any]] = ()) -> None:
+        """Keep only the lines that `chain` has taken in, and go on with others."""
+        tail, kept = self._tail(chain), os.pread(self._descriptor, chain.size, 0)
+        with replacing(self.path) as temporary:
+            for record in following:
+                line = chain.encode(record)
+                chain.take(line)
+                kept += line
+            temporary.write_bytes(kept)
+            if tail:  # kept first, cut second: a crash in between keeps the lines twice rather than not at all
+                with self.discarded_path.open("ab") as file:
+                    append_bytes(
+                        file.fileno(), tail if tail.endswith(b"\n") else tail + b"\n", self.discarded_path
+                    )
         os.close(self._descriptor)
-
-    def _cut(self, chain: Chain) -> list[dict[str, Any]]:
-        """Keep only the lines that `chain` has taken in; returns the whole records among the others."""
-        size, rest, found = chain.size, copy(chain), []
-        tail = os.pread(self._descriptor, os.fstat(self._descriptor).st_size - size, size)
-        if tail:
-            # Kept first, cut second: a crash in between keeps the lines twice rather than not at all.
-            with self.discarded_path.open("ab") as file:
-                append_bytes(
-                    file.fileno(), tail if tail.endswith(b"\n") else tail + b"\n", self.discarded_path
-                )
-            fsync(self.path.parent)
-            os.ftruncate(self._descriptor, size)
-            os.fsync(self._descriptor)
+        self._descriptor = os.open(self.path, os.O_RDWR | os.O_APPEND)
         self._chain, self.damage = chain, None
-        for line in tail.splitlines(keepends=True):
-            with suppress(DamagedLineError):
-                found.append(rest.take(line))
-        return found
 
 
 class EventLog:
@@ -185,6 +200,10 @@ class EventLog:
         If the disk is full and nobody waits (NoRoomError), nothing has happened.
         """
         retry_on_full_disk(lambda: self._journal.append(to_record(event)), self._interrupt)
+        return self.take_in(event)
+
+    def take_in(self, event: Event) -> RunState:
+        """Fold in and show an event that the journal has."""
         self.state = evolve(self.state, event)
         for watch in self._watchers:
             watch(event, self.state)

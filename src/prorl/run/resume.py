@@ -8,12 +8,12 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
-from itertools import islice
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
 from prorl.control.events import Event, Resumed, Started, Warned, from_record, to_record
-from prorl.control.state import RunState, fold, from_json
+from prorl.control.state import RunState, evolve, fold, from_json
 from prorl.envs import files
 from prorl.envs.files import StorageError
 from prorl.run.checkpoint import intact, is_older
@@ -69,11 +69,10 @@ def resume(
     past = list(_past(store, checkpoint))
     starts = [one.environment for one in past if isinstance(one, (Started, Resumed)) and one.environment]
     before, now = starts[-1] if starts else {}, environment or {}
-    behind = islice(read_journal(store.journal.path, store.journal.size), len(past), None)
+    state, told_again = _led_to(store, checkpoint, past)
     # A branch at a checkpoint of its parent says so behind it.
-    made = [from_record(record) for record in behind if record.get("branched_from")]
+    made = [event for event in told_again if isinstance(event, Resumed)]
     begun = made[-1] if made else Resumed(step=0, config_hash=_state_of(checkpoint).config_hash)
-    assert isinstance(begun, Resumed)
     if begun.config_hash != config_hash:
         raise StorageError(
             f"{store.folder / CONFIG} is not the recipe the run was started under: undo the edit, or "
@@ -82,35 +81,32 @@ def resume(
     changes(begun.environment, now, refuse=True)
     rounding = changes(before, now, refuse=not made)
     damage = store.journal.damage
-    state, told_again = _return_to(store, checkpoint)
-    log = EventLog(store.journal, state, watchers, interrupt=store.interrupt)
-    log.record(replace(begun, step=state.step, environment=now))
-    _restore(store, learner, checkpoint, state)
     ended = f"taken up again, as {after}" if after else ""
     torn = f"{damage}: what lay behind step {state.step} is set aside" if damage else ""
     told = [Warned(step=state.step, text=text) for text in (ended, torn, *rounding) if text]
     again = [event for event in told_again if not isinstance(event, Resumed)]
-    for event in again + [warned for warned in told if warned not in again]:
-        log.record(event)
+    again += [warned for warned in told if warned not in again]
+    log = EventLog(store.journal, state, watchers, interrupt=store.interrupt)
+    _return_to(store, checkpoint, log, state, [replace(begun, step=state.step, environment=now), *again])
+    _restore(store, learner, checkpoint, state)
     return log
 
 
 def roll_back(
-    store: RunStore, learner: Learner, log: EventLog, *, up_to: int, tell: Callable[[RunState], Event]
-) -> Path:
-    """Return a running run to its newest whole checkpoint of step `up_to` or before, as `resume` would.
+    store: RunStore,
+    learner: Learner,
+    log: EventLog,
+    checkpoint: Checkpoint,
+    *,
+    tell: Callable[[RunState], Event],
+) -> None:
+    """Return a running run to a checkpoint, as `resume` would.
 
-    A branch may hold none that old; then it is the oldest. Journal and `log` go on from there, first with what `tell`
-    says of the state that this led to. Returns its folder.
+    Journal and `log` go on from there, at last with what `tell` says of the state that this led to.
     """
-    checkpoint = store.latest_checkpoint(up_to=max(up_to, min(store.checkpoints(), default=0)))
-    log.state, told_again = _return_to(store, checkpoint)
-    for event in told_again:
-        log.record(event)
-    # Before the learner, which takes long: a kill must not give back what was undone.
-    log.record(tell(log.state))
+    state, again = _led_to(store, checkpoint, list(_past(store, checkpoint)))
+    _return_to(store, checkpoint, log, state, [*again, tell(reduce(evolve, again, state))])
     _restore(store, learner, checkpoint, log.state)
-    return checkpoint.path
 
 
 def branch(
@@ -182,12 +178,11 @@ def changes(before: Mapping[str, str], now: Mapping[str, str], *, refuse: bool) 
     ]
 
 
-def _return_to(store: RunStore, checkpoint: Checkpoint) -> tuple[RunState, list[Event]]:
-    """Cut the journal back; returns the state, and which events behind the checkpoint belong into it again:
-    warnings, a roll back that landed here, and that the run is a branch, whose recipe holds even at a checkpoint that
-    its parent wrote."""
-    discarded = store.rewind(checkpoint)
-    state = fold(_past(store, checkpoint))
+def _led_to(store: RunStore, checkpoint: Checkpoint, past: Sequence[Event]) -> tuple[RunState, list[Event]]:
+    """The state of a checkpoint, and which events behind it belong into a journal that returns to it: warnings, a
+    roll back that landed here, and that the run is a branch, whose recipe holds even at a checkpoint that its parent
+    wrote."""
+    state = fold(past)
     if state != _state_of(checkpoint):
         raise StorageError(
             f"the journal of {store.folder} does not lead to the state saved in {checkpoint.path}: "
@@ -198,11 +193,21 @@ def _return_to(store: RunStore, checkpoint: Checkpoint) -> tuple[RunState, list[
         landed = record.get("action") == "roll_back" and record["step"] == checkpoint.step
         return landed or record.get("kind") == Warned.kind or record.get("branched_from") is not None
 
-    return state, list(map(from_record, filter(holds, discarded)))
+    return state, list(map(from_record, filter(holds, store.journal.behind(checkpoint.journal_size))))
+
+
+def _return_to(
+    store: RunStore, checkpoint: Checkpoint, log: EventLog, state: RunState, events: Sequence[Event]
+) -> None:
+    """Cut the journal back and go on with these events, at once: a kill must not give back what was undone."""
+    store.rewind(checkpoint, [to_record(event) for event in events])
+    log.state = state
+    for event in events:
+        log.take_in(event)
 
 
 def _restore(store: RunStore, learner: Learner, checkpoint: Checkpoint, state: RunState) -> None:
-    """Policy, optimizer and reference, last: a kill meanwhile must not lose what the journal has to say again."""
+    """Policy, optimizer and reference."""
     learner.restore(checkpoint.path)
     if state.reference is not None:
         folder = store.reference_folder(state.reference.name)  # whole: `latest_checkpoint`

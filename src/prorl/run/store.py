@@ -8,7 +8,7 @@ all that came later.
 import logging
 import re
 import shutil
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -16,10 +16,18 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
-from prorl.envs.files import NoRoomError, StorageError, decode_json, encode_json, write_atomic
+from prorl.control.events import Stepped
+from prorl.envs.files import (
+    NoRoomError,
+    StorageError,
+    decode_json,
+    encode_json,
+    explain_no_room,
+    write_atomic,
+)
 from prorl.run import layout
 from prorl.run.checkpoint import commit, intact, is_older, tidy, verify
-from prorl.run.journal import Journal, verify_lines
+from prorl.run.journal import Journal, read_journal, verify_lines
 from prorl.run.layout import CHECKPOINTS, CONFIG, DISCARDED, EVALS, JOURNAL, LOCK, REFERENCES, SAMPLES, STATE
 from prorl.run.process import Interrupt, retry_on_full_disk
 
@@ -148,6 +156,8 @@ class RunStore:
         none, or none within `MAY_REDO` steps: to go back further is for the operator to decide.
         """
         self.finish_writing()
+        if up_to is None and self._journal is not None:
+            up_to = self._landed()
         steps = [step for step in self.checkpoints() if up_to is None or step <= up_to]
         candidates = [step for step in steps if steps[-1] - step <= MAY_REDO]
         for step in reversed(candidates):
@@ -194,23 +204,23 @@ class RunStore:
         self.finish_writing()
         return intact(self.checkpoint_folder(step), hashes=True) is not None
 
-    def rewind(self, checkpoint: Checkpoint) -> list[dict[str, Any]]:
+    def rewind(self, checkpoint: Checkpoint, following: Sequence[Mapping[str, Any]] = ()) -> None:
         """Return to `checkpoint`: call it on resume, before anything is written.
 
-        The journal behind it moves to its discarded file, and is returned; damaged or later checkpoints and
-        references, and what evaluations measured of later steps, move to `discarded/`; samples of steps that are to
-        be made again are deleted. So no file under its own name is of training that the journal does not tell of.
+        The journal behind it moves to its discarded file, and goes on with `following`; damaged or later checkpoints
+        and references, and what evaluations measured of later steps, move to `discarded/`; samples of steps that are
+        to be made again are deleted. So no file under its own name is of training that the journal does not tell of.
         """
         self.finish_writing()
         if damage := self.journal.damage:
             self.report(f"{damage}; it is cut off, and kept in {self.journal.discarded_path.name}")
+        # First: a kill in between must not give back what was undone. What is left then is known by the journal.
+        cut = partial(self.journal.truncate, checkpoint.journal_size, following)
+        retry_on_full_disk(cut, self.interrupt)
         for kind in (CHECKPOINTS, REFERENCES):
             for path in sorted((self.folder / kind).glob("[!.]*")):
                 if not is_older(path, checkpoint.journal_size):
                     self._discard(path)
-        # After them: a kill in between must leave none whose journal is gone.
-        cut = partial(self.journal.truncate, checkpoint.journal_size)
-        discarded = retry_on_full_disk(cut, self.interrupt)
         for path in sorted((self.folder / SAMPLES).glob("step_*.jsonl")):
             if int(path.stem.removeprefix("step_")) >= checkpoint.step:
                 path.unlink()
@@ -226,7 +236,6 @@ class RunStore:
             except StorageError as error:  # somebody measures it at this moment: it is left whole
                 names = ", ".join(path.name for path in later)
                 self.report(f"{error}, and delete {names}: the run gave up the training that this is of")
-        return discarded
 
     def write_reference(self, name: str, write: Fill) -> str:
         """Store reference weights under a name; returns the hash of their content.
@@ -268,10 +277,25 @@ class RunStore:
         """What a checkpoint or reference remembers of the journal."""
         return {"journal_size": self.journal.size, "journal_hash": self.journal.hash}
 
+    def _landed(self) -> int | None:
+        """The step that the run was rolled back to, if no step was made since: later checkpoints are undone."""
+        landed: int | None = None
+        for record in read_journal(self.journal.path, self.journal.size):
+            if record.get("kind") == Stepped.kind:
+                landed = None
+            elif record.get("action") == "roll_back":
+                landed = record["step"]
+        return landed
+
     def _discard(self, path: Path) -> None:
         target = self.folder / DISCARDED / path.relative_to(self.folder)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        if target.is_dir():
-            shutil.rmtree(target)
-        path.replace(target)
+
+        def move() -> None:
+            with explain_no_room(target):
+                target.parent.mkdir(parents=True, exist_ok=True)
+                if target.is_dir():  # of an earlier return
+                    shutil.rmtree(target)
+                path.replace(target)
+
+        retry_on_full_disk(move, self.interrupt)
         self.report(f"{path} is not part of what the run continues from; moved to {target}")
