@@ -7,13 +7,14 @@ passes on. Text is never evaluated as code, and every stage bounds its own work.
 What is decided on purpose stands in docs/tasks.md, and pair by pair in tests/envs/verifiers/test_math.py.
 
 math-verify gets only what passes `is_harmless`: short, shallow, of known commands, without operations whose
-evaluation can explode (towers, factorials, sums, integrals). Its own timeouts stay off: they cancel the caller's
+evaluation can explode (towers, factorials, sums, integrals) and without infinity, whose arithmetic equals anything. Its own timeouts stay off: they cancel the caller's
 timers and raise a BaseException; the judge's deadline stands outside. Only its LaTeX reader is used: the other one
 evaluates text by `sympy.parse_expr`, which is Python's `eval`.
 """
 
 import logging
 import re
+from collections.abc import Sequence
 from math import prod
 
 from prorl.envs.extract import last_box
@@ -37,6 +38,7 @@ MAX_CHARS = 300  # what is parsed at most; the tail alone of a longer answer wou
 MAX_DEPTH = 4  # of parts inside parts, and of brackets for math-verify
 MAX_PROSE_WORDS = 6  # of a gold answer in words; a longer one is an explanation
 MAX_TOKENS, MAX_EXPONENT = 60, 20  # for math-verify
+MAX_EXPONENT_IN_FUNCTION = 3  # likewise: functions of sums are expanded
 MAX_LITERAL, MAX_WORD = 15, 3  # likewise: digits and letters in a row
 
 _INTEGER = re.compile(r"-?[0-9]{1,30}")
@@ -210,18 +212,31 @@ def _same_parts(answer: Parts, gold: Parts, depth: int) -> bool:
 
 
 def _as_relations(answer: str, gold: str, depth: int) -> bool | None:
-    """Equations and inequalities are the same if one is a multiple of the other, by a negative number if turned."""
+    """Equations and inequalities are the same if one is a multiple of the other, by a negative number if turned.
+
+    Where the gold is solved for its variable, so is a right answer: a multiple may be the problem itself.
+    """
     signs, wanted = _SIGN.findall(answer), _SIGN.findall(gold)
     if not signs and not wanted:
         return None
     if len(signs) != 1 or len(wanted) != 1:
         return None if len(signs) == len(wanted) else False
     sides, wanted_sides = (tuple(part.strip() for part in _SIGN.split(text)) for text in (answer, gold))
+    if _is_solved(wanted_sides) and not _is_solved(sides):
+        return False
     factor = ratio((sides[0], sides[1]), (wanted_sides[0], wanted_sides[1]))
     if factor is None:
         return None
     turned = _FLIPPED[signs[0]] if factor < 0 else signs[0]
     return factor != 0 and turned == wanted[0]
+
+
+def _is_solved(sides: Sequence[str]) -> bool:
+    """Whether one side is a name and the other a constant."""
+    one, other = sides
+    return any(
+        re.fullmatch(_NAME, name) and constant(value) is not None for name, value in ((one, other), (other, one))
+    )
 
 
 def _as_formulas(answer: str, gold: str, depth: int) -> bool | None:
@@ -240,7 +255,7 @@ def _as_formulas(answer: str, gold: str, depth: int) -> bool | None:
 
 _TOKEN = re.compile(r"\\[A-Za-z]+|\\.|[0-9]+|[A-Za-z]+|[-+*/^_=<>|()\[\]{},.;&]")
 _COMMANDS = re.compile(
-    "frac sqrt pi sin cos tan cot sec csc arcsin arccos arctan sinh cosh tanh ln log exp infty cup cap in "
+    "frac sqrt pi sin cos tan cot sec csc arcsin arccos arctan sinh cosh tanh ln log exp cup cap in "
     "notin subset subseteq emptyset setminus mathbb le ge ne pm lfloor rfloor lceil rceil min max "
     "alpha beta gamma delta epsilon zeta eta theta kappa lambda mu nu xi rho sigma tau phi varphi "
     "chi psi omega begin end circ det operatorname".replace(" ", "|")
@@ -248,6 +263,7 @@ _COMMANDS = re.compile(
 _ENVIRONMENTS = ("matrix", "pmatrix", "bmatrix", "vmatrix", "cases", "array")
 # latex2sympy passes other arguments to nsimplify, which parses what it guesses as Python
 _WHOLE_CALL = re.compile(r"(?<![A-Za-z])\\?(?:gcd|lcm)\s*\(\s*[0-9]{1,15}(?:\s*,\s*[0-9]{1,15})*\s*\)")
+_EXPANDED = re.compile(r"sin|cos|tan|cot|sec|csc|ln|log|exp|lfloor|lceil|min|max")
 _EXPONENT = re.compile(r"\^\s*(?:\{[^{}]*\}|\\?[A-Za-z]+|[0-9]+)")
 
 
@@ -299,6 +315,7 @@ def _exponents_are_small(text: str) -> bool:
     """Every exponent is a flat group without a power in it, and their product stays small."""
     exponents = _EXPONENT.findall(text)
     literals = (max(1, int(literal)) for exponent in exponents for literal in re.findall(r"[0-9]+", exponent))
-    if len(exponents) != text.count("^") or prod(literals) > MAX_EXPONENT:
+    most = MAX_EXPONENT_IN_FUNCTION if _EXPANDED.search(text) else MAX_EXPONENT
+    if len(exponents) != text.count("^") or prod(literals) > most:
         return False
     return not any("^" in exponent[1:] for exponent in exponents)
