@@ -246,7 +246,9 @@ def perform(decision: Decision, run: Run) -> None:
             except StorageError as error:
                 cannot_roll_back(decision, before, log, why=str(error))
                 return
-            roll_back(run.store, run.backend.learner, log, checkpoint, tell=partial(intervened, decision, before))
+            roll_back(
+                run.store, run.backend.learner, log, checkpoint, tell=partial(intervened, decision, before)
+            )
             run.in_hand.restore(checkpoint.path)
             run.backend.sync(run.state.version)
         case Intervene():

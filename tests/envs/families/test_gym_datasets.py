@@ -39,6 +39,45 @@ def test_unreduced_fractions_and_collapsed_sequences_are_not_used():
         assert ROWS["rg_number_sequence"].usable({"metadata": {"sequence": sequence}}) is usable
 
 
+STRAY = ["X....", ".OX..", "XOO..", ".X.X.", "....."]  # D3 and A4 lend the two and the one their liberties
+CAUGHT = ["XX...", "XOX..", "XO...", ".X.O.", "....."]  # at C3 alone, and two stones
+
+
+@pytest.mark.parametrize(
+    ("name", "answer", "about", "usable"),
+    [
+        ("power_function", "9.0", {"base": -3, "exponent": 2}, False),
+        ("power_function", "-27.0", {"base": -3, "exponent": 3}, True),
+        ("power_function", "9.0", {"base": 3, "exponent": 2}, True),
+        ("family_relationships", "mother-in-law", {}, False),
+        ("family_relationships", "mother", {}, True),
+        ("time_intervals", "00:00:01.000", {"task_type": "time_ms", "format": "%H:%M:%S.%f"}, False),
+        ("time_intervals", "9 days, 00:00", {"task_type": "datetime", "format": "%Y-%m-%d (%A) %H:%M"}, False),
+        ("time_intervals", "9 days, 01:10", {"task_type": "datetime", "format": "%Y-%m-%d %H:%M"}, True),
+        ("mahjong_puzzle", "Pass", {"rounds": [{"cards": "ABKTX"}, {"add": "C"}]}, False),
+        ("mahjong_puzzle", "Chi", {"rounds": [{"cards": "ABKTX"}, {"add": "C"}]}, True),
+        ("mahjong_puzzle", "Chi", {"rounds": [{"cards": "ABCCX"}, {"add": "C"}]}, False),
+        ("mahjong_puzzle", "Peng", {"rounds": [{"cards": "ABCCX"}, {"add": "C"}]}, True),
+        ("mahjong_puzzle", "Pass", {"rounds": [{"cards": "AADGX"}, {"add": "K"}]}, True),
+        ("tsumego", "C3", {"board": list(map(list, CAUGHT))}, True),
+        ("tsumego", "D3", {"board": list(map(list, CAUGHT))}, False),
+        ("tsumego", "D3", {"board": list(map(list, STRAY))}, False),
+        ("syllogism", "Yes", ("All birds are bees", "Some bees are not chefs", "Some birds are not chefs"), False),
+        ("syllogism", "No", ("All birds are bees", "Some bees are not chefs", "Some birds are not chefs"), True),
+        ("syllogism", "Yes", ("All cats are pets", "No pets are fish", "No cats are fish"), True),
+        # where there are adults, and where there may be none
+        *(
+            ("syllogism", answer, ("All adults are kin", "No kin are fish", "Some adults are not fish"), True)
+            for answer in ("Yes", "No")
+        ),
+    ],
+)  # fmt: skip
+def test_wrong_golds_of_the_library_are_not_used(name, answer, about, usable):
+    if isinstance(about, tuple):
+        about = dict(zip(("premise1", "premise2", "conclusion"), about, strict=True))
+    assert bool(ROWS[f"rg_{name}"].usable({"answer": answer, "metadata": about})) is usable
+
+
 def dataset(name, size=sys.maxsize):
     return reasoning_gym.create_dataset(name, seed=0, size=size)
 

@@ -69,7 +69,7 @@ TABLE = [
     (scorers.polynomial, entry("x**2 - 1"), ["-1 + x*x"], ["(x + 1)*(x - 1)", "x**2 + 1", "x y"]),
     (scorers.antiderivative, entry("", integrand="2*x", variable="x"), ["x**2 + C"], ["2*x", "Integral(2*x, x)"]),
     (scorers.conclusion, CHAIN, ["P → R", "¬R → ¬P"],
-     ["R → P", "P ∨ ¬P", "x1 ∨ x2", "S → S", "", "P → Q", "¬Q → ¬P"]),
+     ["R → P", "P ∨ ¬P", "x1 ∨ x2", "S → S", "", "P → Q", "¬Q → ¬P", "(P → Q) ∧ (Q → R)"]),
     (scorers.conclusion, P_HOLDS, [], ["(P)", "P ∨ Q"]),  # one premise says it already
     # boards
     (scorers.survo, SQUARE, ["2 3 5\n3 4 7\n5 7 12"],

@@ -10,12 +10,14 @@ import ast
 import json
 import re
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from functools import partial, wraps
-from itertools import accumulate
+from itertools import accumulate, compress, product
 from math import gcd
 from random import Random
+from string import ascii_uppercase
 from typing import Any
 
 Entry = Mapping[str, Any]
@@ -200,6 +202,76 @@ def has_output(entry: Entry) -> bool:
 def is_changed(entry: Entry) -> bool:
     """Not for the third of string manipulations in which no rule applies: repeating the question is right."""
     return bool(entry["answer"] != entry["metadata"]["string"])
+
+
+def has_one_reading(entry: Entry) -> bool:
+    """Not for an even power of a negative number: asked as -3^2, answered as (-3)^2."""
+    metadata = entry["metadata"]
+    return bool(metadata["base"] >= 0 or metadata["exponent"] % 2)
+
+
+def is_of_blood(entry: Entry) -> bool:
+    """Not for relations by marriage, which the library turns round: the son's wife is called a mother-in-law."""
+    return "-in-law" not in entry["answer"]
+
+
+def is_whole_interval(entry: Entry) -> bool:
+    """Not for milliseconds, cut off from a float, nor for `(Monday) 10:15`, of which the library drops the time."""
+    return entry["metadata"]["task_type"] != "time_ms" and "(%A) %H" not in entry["metadata"]["format"]
+
+
+def is_called_by_the_rules(entry: Entry) -> bool:
+    """Whether the last card's call follows from the hand: the library calls cards that it draws at random "Pass"."""
+    *before, last = entry["metadata"]["rounds"]
+    hand = before[-1]["cards"] if before else re.findall(r"initial cards (\w+)", entry["question"])[0]
+    near = {step: chr(ord(last["add"]) + step) in hand for step in (-2, -1, 1, 2)}
+    runs = (near[-2] and near[-1]) or (near[-1] and near[1]) or (near[1] and near[2])
+    call = "Peng" if hand.count(last["add"]) > 1 else "Chi" if runs else "Pass"
+    return bool(entry["answer"] == call)
+
+
+def is_best_capture(entry: Entry) -> bool:
+    """Whether the move captures more than any other: stray stones of the library may lend its target liberties."""
+    board: Sequence[str] = entry["metadata"]["board"]
+    points = {(row, column): stone for row, line in enumerate(board) for column, stone in enumerate(line)}
+    left = {point for point, stone in points.items() if stone == "O"}
+    taken = Counter[tuple[int, int]]()
+    while left:
+        group, liberties = [left.pop()], set[tuple[int, int]]()
+        for row, column in group:
+            for there in ((row + 1, column), (row - 1, column), (row, column + 1), (row, column - 1)):
+                if there in left:
+                    left.remove(there)
+                    group.append(there)
+                elif points.get(there) == ".":
+                    liberties.add(there)
+        if len(liberties) == 1:
+            taken[liberties.pop()] += len(group)
+    move = len(board) - int(entry["answer"][1:]), ascii_uppercase.index(entry["answer"][0])
+    return taken[move] > max((stones for other, stones in taken.items() if other != move), default=0)
+
+
+_STATEMENT = re.compile(r"(All|No|Some) (.+) are (not |)(.+)")
+
+
+def is_sound(entry: Entry) -> bool:
+    """Whether a syllogism's answer is right, be there something of every kind or not: the library's is not always."""
+    told = [_STATEMENT.fullmatch(entry["metadata"][name]) for name in ("premise1", "premise2", "conclusion")]
+    *premises, concluded = [found.groups() for found in told if found]
+    names = sorted({name for _, one, _, other in (*premises, concluded) for name in (one, other)})
+    things = list(product((False, True), repeat=len(names)))
+    worlds = [list(compress(things, there)) for there in product((False, True), repeat=len(things))]
+
+    def holds(statement: Sequence[str], world: Sequence[Sequence[bool]]) -> bool:
+        how, subject, negated, predicate = statement
+        one, other = names.index(subject), names.index(predicate)
+        found = [thing[other] != bool(negated) for thing in world if thing[one]]
+        return all(found) if how == "All" else any(found) == (how == "Some")
+
+    possible = [world for world in worlds if all(holds(premise, world) for premise in premises)]
+    full = [world for world in possible if all(map(any, zip(*world, strict=True))) and world]
+    follows = (all(holds(concluded, world) for world in among) for among in (possible, full))
+    return (entry["answer"] == "Yes") in follows
 
 
 # workings

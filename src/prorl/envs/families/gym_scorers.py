@@ -217,8 +217,8 @@ def antiderivative(entry: Entry, answer: str) -> float:
 
 
 def conclusion(entry: Entry, answer: str) -> float:
-    """Whether the answer follows from `metadata.premises` without being a tautology or a bare variable, and from no
-    single one of them, which would only be read off.
+    """Whether the answer follows from `metadata.premises` without being a tautology or a bare variable, from no
+    single one of them, and without saying as much as some of them joined, which would only be read off.
 
     The first two exceptions are the library's; it calls them trivial and pays a quarter, here they earn nothing. It
     also evaluates over every name in the answer, so thirty invented names cost it 2^30 evaluations.
@@ -228,9 +228,15 @@ def conclusion(entry: Entry, answer: str) -> float:
     is_atom = len(answer.replace("(", "").replace(")", "").strip()) == 1
     if None in everywhere or all(everywhere) or is_atom:
         return 0.0
+    implied = [True] * len(worlds)  # by all premises that the answer implies
     for premise in entry["metadata"]["premises"]:
-        if all(true for true, world in zip(everywhere, worlds, strict=True) if truth(premise, world)):
+        held = [truth(premise, world) for world in worlds]
+        if all(true for true, holds in zip(everywhere, held, strict=True) if holds):
             return 0.0
+        if all(holds for true, holds in zip(everywhere, held, strict=True) if true):
+            implied = [both and bool(holds) for both, holds in zip(implied, held, strict=True)]
+    if everywhere == implied:
+        return 0.0
     return float(all(truth(answer, world) for world in models(entry)))
 
 

@@ -7,9 +7,9 @@ passes on. Text is never evaluated as code, and every stage bounds its own work.
 What is decided on purpose stands in docs/tasks.md, and pair by pair in tests/envs/verifiers/test_math.py.
 
 math-verify gets only what passes `is_harmless`: short, shallow, of known commands, without operations whose
-evaluation can explode (towers, factorials, sums, integrals) and without infinity, whose arithmetic equals anything. Its own timeouts stay off: they cancel the caller's
-timers and raise a BaseException; the judge's deadline stands outside. Only its LaTeX reader is used: the other one
-evaluates text by `sympy.parse_expr`, which is Python's `eval`.
+evaluation can explode (towers, factorials, sums, integrals), and without infinity, which equals anything in sums. Its
+own timeouts stay off: they cancel the caller's timers and raise a BaseException; the judge's deadline stands outside.
+Only its LaTeX reader is used: the other one evaluates text by `sympy.parse_expr`, which is Python's `eval`.
 """
 
 import logging
@@ -235,7 +235,8 @@ def _is_solved(sides: Sequence[str]) -> bool:
     """Whether one side is a name and the other a constant."""
     one, other = sides
     return any(
-        re.fullmatch(_NAME, name) and constant(value) is not None for name, value in ((one, other), (other, one))
+        re.fullmatch(_NAME, name) and constant(value) is not None
+        for name, value in ((one, other), (other, one))
     )
 
 
