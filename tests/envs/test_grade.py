@@ -1,5 +1,6 @@
 """The public door: every kind right, wrong and malformed; tasks by name; light to import; docs that run."""
 
+import json
 import subprocess
 import sys
 import time
@@ -35,6 +36,7 @@ def code(source):
     ("choice", "neon", {"options": ["iron", "neon"]}, r"\boxed{(b) neon}", 1),
     ("choice", "B", {"options": ["iron", "neon"]}, r"\boxed{A or B}", 0),
     ("code", ADD, {}, code("print(sum(map(int, input().split())))"), 1), ("code", ADD, {}, code("print(3)"), 0.5),
+    ("code", json.dumps(ADD), {}, code("print(sum(map(int, input().split())))"), 1),  # as verl's rows have it
     ("code", TWICE, {}, code("def twice(x):\n    return 2 * x"), 1),
     ("code", TWICE, {}, code("def thrice(x):\n    return 3 * x"), 0),
     ("code", DIGITS, {}, code("def add(a, b):\n    return str(int(a) + int(b))"), 1),
@@ -69,7 +71,7 @@ def test_a_response_without_an_answer_is_wrong_and_told_apart(kind, gold, option
     ("math", "1", {"tolerance": 2.0}, "tolerance is 2.0; it must be at least 0 and below 1"),
     ("quantity", "about three", {}, "fails its own verifier"), ("choice", "B", {}, "needs options="),
     ("choice", "C", {"options": ["x", "y"]}, "not among the options"),
-    ("choice", "A", {"options": ["x", "X"]}, "two options are the same"), ("code", "print(1)", {}, "no tests"),
+    ("choice", "A", {"options": ["x", "X"]}, "two options are the same"), ("code", "print(1)", {}, "no JSON"),
     ("code", {"inputs": [], "outputs": []}, {}, "no tests"),
     ("code", {"inputs": ["1"], "outputs": []}, {}, "not one output per input"),
     ("code", {"inputs": [{"a": 1}], "outputs": ["1"]}, {}, "no text"),

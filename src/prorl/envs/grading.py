@@ -11,7 +11,14 @@ from typing import Any
 
 from prorl.envs.base import NO_ANSWER
 from prorl.envs.datasets.catalogue import KINDS, Drop, Kind
-from prorl.envs.datasets.convert import FLOAT_TOLERANCE, code_payload, convert, read_tests, require_readable
+from prorl.envs.datasets.convert import (
+    FLOAT_TOLERANCE,
+    code_payload,
+    convert,
+    parsed,
+    read_tests,
+    require_readable,
+)
 from prorl.envs.errors import UsageError
 from prorl.envs.extract import (
     ANSWER_CLOSE,
@@ -92,7 +99,7 @@ def grade(
     try:
         if kind == "code":
             allowed = FLOAT_TOLERANCE if tolerance is None else tolerance
-            entry, pairs = read_tests(gold)
+            entry, pairs = read_tests(parsed(gold))
             require_readable(entry, [expected for _, expected in pairs])
             payload: Payload = code_payload(entry, pairs, allowed, apps=True)
         else:

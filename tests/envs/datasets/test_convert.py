@@ -2,6 +2,7 @@
 
 import base64
 import json
+import math
 import os
 import pickle
 import zlib
@@ -137,10 +138,29 @@ def test_options_in_all_forms_are_listed_where_the_question_does_not(options):
         (["2", "0"], 1, "B"),
         (["2", "1"], 1, "B"),
         ([2, 1], "1", "B"),
+        ({"A": None, "B": "argon", "C": "iron"}, "C", "B"),
+        ([{"B": "iron"}, {"A": "argon"}], "B", "A"),
+        ([{"A": "argon"}, {"B": "iron"}], 1, "B"),
     ],
 )
 def test_the_right_option_is_said_by_its_label_or_its_place(options, answer, gold):
     assert plain("options", prompt="Which?", options=options, answer=answer).payload["gold"] == gold
+
+
+@pytest.mark.parametrize("answer", [math.nan, math.inf, -math.inf])
+def test_what_is_no_finite_number_is_no_answer(answer):
+    with pytest.raises(Drop, match="no answer"):
+        plain("short_answer", prompt="How many?", answer=answer)
+
+
+def test_a_chat_under_input_keeps_what_was_said_before():
+    turns = [{"role": role, "content": role} for role in ("system", "user", "assistant", "user")]
+    assert module.user_text({"input": turns}) == "user"
+    assert [role for role, _ in module.history_of({"input": turns})] == ["system", "user", "assistant"]
+
+
+def test_lines_of_standard_input_keep_their_spaces():
+    assert module._pairs(None, [(["2", " #"], [7])]) == [("2\n #", "7")]
 
 
 def test_options_that_say_nothing_for_sure_are_dropped():

@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from math import isfinite
 from string import ascii_uppercase
 from typing import Any
 
@@ -194,7 +195,8 @@ def _gold(value: Any) -> str:
 def _options(value: Any) -> tuple[tuple[str, ...], list[str]]:
     """Options as `[{"A": text}, …]`, `{"A": text, …}`, `[text, …]` or `{"text": […], "label": […]}`; and the labels.
 
-    Parquet gives every option all letters, and None for those that it does not have.
+    Parquet gives every option all letters, and None for those that it does not have. Letters are labels
+    where they are not the first ones in order.
     """
     value, labels = parsed(value), []
     if (
@@ -207,12 +209,15 @@ def _options(value: Any) -> tuple[tuple[str, ...], list[str]]:
         value = [{letter: text} for letter, text in sorted(value.items()) if text is not None]
     texts: list[str] = []
     for option in value or ():
-        given = option.values() if isinstance(option, Mapping) else [option]
-        known = [text for text in given if text is not None]
-        texts.append(as_text(known[0]) if len(known) == 1 and isinstance(known[0], str | int | float) else "")
-    if len(texts) < 2 or not all(texts):
+        given = option.items() if isinstance(option, Mapping) else [("", option)]
+        known = [(letter, text) for letter, text in given if text is not None]
+        if len(known) != 1 or not isinstance(known[0][1], str | int | float):
+            raise Drop("no options")
+        texts.append(as_text(known[0][1]))
+        labels += [known[0][0]] if known[0][0] else []
+    if len(texts) < 2 or not all(texts) or len(labels) not in (0, len(texts)):
         raise Drop("no options")
-    return tuple(texts), labels
+    return tuple(texts), [] if labels == list(ascii_uppercase[: len(texts)]) else labels
 
 
 def _right(answer: Any, options: Sequence[str], labels: Sequence[str]) -> str:
@@ -233,8 +238,8 @@ def _right(answer: Any, options: Sequence[str], labels: Sequence[str]) -> str:
 
 
 def as_text(value: Any) -> str:
-    """A cell as stripped text; None is empty, and 142.0 is "142"."""
-    if value is None:
+    """A cell as stripped text; None and what is no finite number are empty, and 142.0 is "142"."""
+    if value is None or (isinstance(value, float) and not isfinite(value)):
         return ""
     if isinstance(value, float) and value.is_integer():
         value = int(value)
@@ -258,7 +263,12 @@ def user_text(value: Any) -> str:
 
 
 def history_of(value: Any) -> tuple[Turn, ...]:
-    """What is said in a chat before its last user message. Raises Drop: a turn that is no text."""
+    """What is said in a chat, or the chat under `input`, before its last user message.
+
+    Raises Drop: a turn that is no text.
+    """
+    if isinstance(value, Mapping):
+        value = value.get("input")
     if not isinstance(value, list | tuple):
         return ()
     turns = [turn for turn in value if isinstance(turn, Mapping)]
@@ -426,7 +436,7 @@ def _pairs(entry: str | None, tests: Iterable[Pair]) -> list[Pair]:
 def _lines(value: Any) -> str:
     """Standard input or output: a text, or a list of its lines."""
     if isinstance(value, list):
-        return "\n".join(as_text(line) for line in value)
+        return "\n".join(line if isinstance(line, str) else as_text(line) for line in value)
     if not isinstance(value, str):
         raise Drop("tests that are no text")
     return value
