@@ -103,8 +103,11 @@ def test_a_folder_is_a_task_whose_own_solution_passes(task):
     [
         ("echo 1 > score.txt", 1.0, "ok", ""),
         ("echo 0.25 > /app/score.txt; exit 3", 0.25, "wrong", ""),
-        ("echo 7 > score.txt", 0.0, "error", "returned 7, not a score in"),
+        ("echo 7 > score.txt", 0.0, "wrong", "the tests' reward is '7"),
         ("echo much > score.txt", 0.0, "wrong", "the tests' reward is 'much"),
+        ("echo 2 > score.txt", 0.0, "wrong", "the tests' reward is '2"),
+        ("echo NaN > score.txt", 0.0, "wrong", "the tests' reward is 'NaN"),
+        ("cat > notes\necho 1 > score.txt", 1.0, "ok", ""),  # which reads what is given to the script
         ("echo 1 > score.txt; sleep 60", 1.0, "ok", ""),  # what it has done by its deadline counts
         ("mkdir -p /logs/verifier; echo 1 > /logs/verifier/reward.txt", 0.0, "wrong", "reward is ''"),
         ("mkfifo score.txt", 0.0, "wrong", "time"),

@@ -35,7 +35,10 @@ OVERHEAD_SECONDS = 10.0  # of these, for one response
 MAX_REWARD_BYTES = 1000
 MAX_NOTE = 120  # characters
 
-SCRIPT = 'ulimit -f {blocks}; exec "$(command -v bash || command -v sh)" > /dev/null 2>&1'
+SCRIPT = (  # read to its end first, so that no command of it reads the rest
+    "ulimit -f {blocks}; script=$(cat); "
+    'exec "$(command -v bash || command -v sh)" -c "$script" < /dev/null > /dev/null 2>&1'
+)
 TIDY = "kill -9 -1; rm -rf /tests /logs; mkdir -p /tests /logs/verifier; chmod 777 /logs/verifier"
 TESTS = "chmod +x /tests/test.sh; exec /tests/test.sh > /logs/verifier/test-stdout.txt 2>&1"
 REWARD = f"cd /logs/verifier; head -c {MAX_REWARD_BYTES} reward.txt || head -c {MAX_REWARD_BYTES} reward.json"
@@ -160,9 +163,12 @@ class HarborTask(FixedTask):
             return Verdict(score=0.0, status="wrong", note="time")
         try:
             reward = json.loads(written)
-            return verdict_of(reward["reward"] if isinstance(reward, dict) else reward)
+            verdict = verdict_of(reward["reward"] if isinstance(reward, dict) else reward)
         except (ValueError, KeyError):
+            verdict = None
+        if verdict is None or verdict.status == "error":  # a response may have written it
             return Verdict(score=0.0, status="wrong", note=f"the tests' reward is {written!r:.60}")
+        return verdict
 
     @contextmanager
     def _container(self, folder: Folder) -> Iterator[str]:

@@ -40,6 +40,7 @@ def test_what_is_no_unit(text):
     ("1.414 m", r"\sqrt2 \text{ m}"), ("2345.67 dollars", "2345.67 dollars"), (r"\$2345.67", "2345.67 dollars"),
     ("70 dB", "70 dB"), ("70", "70 dB"), ("pH 2", "pH = 2.0"), ("2", "pH 2"), ("3 apple", "3 apples"),
     ("3 apples", "3"), ("50%", "50"), ("5 thousand", "5000"),
+    ("5 lb", "5 lbs"), ("2.268 kg", "5 lbs"), ("180 min", "3 hrs"), ("3 hours", "3 hrs"),
     ("10^{-3}", "0.001"), (r"10^{-3}\text{ m}", "1 mm"), ("0.001", "10^{-3}"), (r"10^5\ \text{Pa}", "100 kPa"),
     (r"9.8 \frac{m}{s^2}", "9.8 m/s^2"), (r"5\ \frac{\text{m}}{\text{s}}", "5 m/s"), ("-1.86 K/m", "-1.86 °C/m"),
     (r"4.18 \text{ J/(g}\cdot^\circ\text{C)}", "4.18 J/(g·K)"),

@@ -128,9 +128,10 @@ class _Product(Reader):
 def _named(name: str) -> Unit | None:
     exact, _ = _units()
     unit = exact.get(name) or _prefixed(name)
-    if unit is None and len(name) >= 4:
+    if unit is None and len(name) >= 3:
         singular = name.lower().removesuffix("s")
-        unit = exact.get(name.lower()) or exact.get(singular) or _prefixed(singular)
+        unit = exact.get(name.lower()) or exact.get(singular)
+        unit = _prefixed(singular) if unit is None and len(name) >= 4 else unit
     return unit
 
 
