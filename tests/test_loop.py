@@ -17,6 +17,7 @@ from prorl.envs.errors import ProrlError
 from prorl.local import judge as local_judge
 from prorl.local.judge import LocalJudge
 from prorl.rollout.pipeline import WaitEnded, wait_silently
+from prorl.run.history import read_history
 from prorl.run.store import RunStore
 from support.defaults import planned, some_resets
 from support.fake_backend import FakeBackend, FakeEngine, FakeLearner
@@ -172,6 +173,50 @@ def test_a_wish_to_stop_during_an_outage_is_granted_and_saved(tmp_path, finished
     assert (state.stopped, state.step) == ("interrupted", 0)
     assert run_in(tmp_path / "run", PLAN).stopped == "done"
     assert timeless(events(tmp_path / "run")) == timeless(events(finished))
+
+
+class LateJudge(OutJudge):
+    """Out while the validation of one step is judged."""
+
+    def __init__(self, tasks, step) -> None:
+        super().__init__(tasks)
+        self._step = step
+
+    def submit(self, ticket, problem, text):
+        self.out = problem.split == "validation" and self.backend.engine.version == self._step
+        super().submit(ticket, problem, text)
+
+
+@pytest.mark.parametrize("step", [8, 12])
+def test_a_validation_that_was_given_up_is_sat_when_the_run_goes_on_before_anything_is_decided(
+    tmp_path, step
+):
+    plan = planned(PLAN, reset=some_resets(every=8, cooldown=2, target="best"))
+    wished = []
+
+    def sabotage(backend) -> None:
+        backend.judge = LateJudge(backend.judge._tasks, step)
+        backend.judge.backend = backend
+
+    def stop(_reason, _seconds) -> None:
+        wished.append(True)
+        raise WaitEnded
+
+    folder = tmp_path / "run"
+    state = run_in(folder, plan, sabotage=sabotage, wait=stop, until=lambda state: bool(wished))
+    assert (state.stopped, state.step, state.last_validation) == ("interrupted", step, step - 4)
+    assert run_in(folder, plan).stopped == "done"
+    assert run_in(tmp_path / "undisturbed", plan).stopped == "done"
+    assert timeless(events(folder)) == timeless(events(tmp_path / "undisturbed"))
+
+
+def test_what_was_mended_in_the_last_step_does_not_hide_that_the_run_is_done(tmp_path):
+    def sabotage(backend) -> None:
+        told = iter(["a judge worker was replaced"])
+        backend.incidents = lambda: [next(told, "")] * (backend.engine.version == 12)
+
+    assert run_in(tmp_path / "run", PLAN, sabotage=sabotage).stopped == "done"
+    assert read_history(tmp_path / "run").stopped == "done"
 
 
 @pytest.mark.parametrize(

@@ -118,7 +118,7 @@ def test_the_journal_of_a_rolled_back_run_tells_each_step_once_and_keeps_what_it
 def test_warnings_outlive_the_steps_that_were_given_up(tmp_path):
     def sabotage(backend) -> None:
         SICK(backend)
-        told = iter([[]] * 8 + [["engine 0 has died"]])
+        told = iter([[]] * 9 + [["engine 0 has died"]])
         backend.incidents = lambda: next(told, [])
 
     run_in(tmp_path / "run", STRICT, sabotage=sabotage)

@@ -238,6 +238,8 @@ def _require_sense(config: RunConfig, state: RunState, command: Command) -> None
         raise CommandError(f"{name!r} is no command{_hint(name, *WORDS, 'note')}")
     if name == "validation" and not config.validation.every:
         raise CommandError("this run has no validations (validation.every is 0)")
+    if name == "validation" and state.last_validation == state.step:
+        raise CommandError(f"step {state.step} is validated already: give it again after a step")
     if name == "reset-reference" and state.reference is None:
         raise CommandError("this run pays no KL penalty, so it holds no reference to reset")
     if name in ("reset-reference", "roll-back") and state.step == 0:

@@ -186,10 +186,13 @@ def between_steps(run: Run, *, sampled_ahead: bool = False) -> RunState:
     while True:
         while (command := take_in_next(config, inbox, run.state, context=run.session.context)) is not None:
             record(command)
-        with suppress(WaitEnded):  # the request to stop is granted below; the validation stays due
+        try:
             if validation_due(plan, run.state):
                 record(validate(run))
-        decisions = decide(plan, run.state, interrupted=run.interrupted())
+            run.checkpointer.look()  # before the end is decided, so that nothing is told after it
+            decisions = decide(plan, run.state, interrupted=run.interrupted())
+        except WaitEnded:  # the validation stays due, and so does what is decided by it
+            decisions = (Stopped(step=run.state.step, reason="interrupted"),)
         for decision in decisions:
             perform(decision, run)
         state = run.state
@@ -270,11 +273,12 @@ def _reset_reference(decision: ResetReference, run: Run) -> ReferenceReset:
     state = run.state
     assert state.reference is not None, "only a reference that exists is reset"
     source_step, target = state.step, decision.target
-    if target == "best" and state.best_step is not None and run.store.has_checkpoint(state.best_step):
-        source_step = state.best_step
-    elif target == "best":
-        target = "current"  # a full disk has cost the best one
-    source = None if source_step == state.step else run.store.checkpoint(source_step).path
+    source = None
+    if target == "best" and state.best_step is not None and state.best_step != state.step:
+        try:
+            source_step, source = state.best_step, run.store.checkpoint(state.best_step).path
+        except StorageError:
+            source_step, target = state.step, "current"  # a full disk has cost the best one
     learner = run.backend.learner
     learner.reset_reference(source, clear_optimizer=decision.optimizer == "clear")
     name = f"ref_{state.references_born + 1:03d}"

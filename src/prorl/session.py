@@ -23,7 +23,7 @@ from prorl.config.recipe import (
 )
 from prorl.config.schema import RunConfig
 from prorl.control.events import Resumed, Warned
-from prorl.control.plan import make_plan
+from prorl.control.plan import hparams_at, hparams_now, make_plan
 from prorl.control.state import RunState, from_json
 from prorl.envs.files import StorageError, encode_json, explain_no_room, write_atomic
 from prorl.lab.loggers import logging, require_tracker
@@ -38,6 +38,7 @@ from prorl.run.layout import CONFIG, TOKENIZER, is_born, removed_on_failure, req
 from prorl.run.process import Interrupt, alive
 from prorl.run.resume import begin, branch, resume
 from prorl.run.store import Checkpoint, RunStore
+from prorl.types import HParams
 
 
 def start_run(
@@ -119,6 +120,8 @@ def branch_run(
         )
     checkpoint = parent.latest_checkpoint() if step is None else parent.checkpoint(step)
     session = _session_at(parent, checkpoint, config, console)
+    asked = hparams_now(make_plan(before), from_json(checkpoint.state))
+    asks = hparams_at(make_plan(config), checkpoint.step)
     with closing(session.backend):
         begun = Resumed(
             step=checkpoint.step,
@@ -126,7 +129,7 @@ def branch_run(
             branched_from=f"{folder.name}@{checkpoint.step}",
             environment=build.environment(config, session.tasks, parent.folder / TOKENIZER),
             stages=sum(stage.at <= checkpoint.step for stage in config.stages),
-            same_validation=_validated(before) == _validated(config),
+            same_validation=_validated(before, asked) == _validated(config, asks),
         )
         branch(parent, target, checkpoint, to_json(config), begun)
         forget_other_questions(target, session)
@@ -134,10 +137,10 @@ def branch_run(
             return _run(session, store, store.latest_checkpoint(), console, interrupt)
 
 
-def _validated(config: RunConfig) -> tuple[object, ...]:
+def _validated(config: RunConfig, hparams: HParams) -> tuple[object, ...]:
     """All that the score of a policy depends on."""
     asked = (config.seed, config.tasks, config.instruction, config.system_prompt, config.format)
-    return *asked, config.validation, config.sampling.response_limit
+    return *asked, config.validation, hparams.response_limit
 
 
 def _session_at(store: RunStore, checkpoint: Checkpoint, config: RunConfig, console: Console) -> Session:

@@ -71,6 +71,10 @@ def test_what_a_recipe_does_not_say_is_the_default(write):
             "tasks.arithmetic: Input should be",
         ),  # no settings, and nothing to leave out
         ("extends: x\n", "does a recipe extend itself"),
+        (
+            "stages: [{at: 5, optimizer: clear}]\n",
+            "optimizer: clear has an effect with reset_reference: true",
+        ),
         ("extends: nowhere_to_be_found\n", "no recipe 'nowhere_to_be_found'"),
         ("extends: parent\nsampling: [1]\n", "x.yaml: "),  # a list in the place of a section
     ],
@@ -112,6 +116,22 @@ def test_a_recipe_takes_up_another_one_and_says_what_differs(write):
     write("parent", BASE + "name: p\nkl: {coef: 0.5, estimator: k3}\nclip: {dual: 3}\n")
     child = load_recipe(write("child", "extends: parent\nkl: {coef: 0.25}\nclip: {dual: null}\n"))
     assert (child.name, child.kl.coef, child.kl.estimator, child.clip.dual) == ("child", 0.25, "k3", None)
+
+
+def test_what_a_recipe_extends_is_beside_it_wherever_it_is_called(write, tmp_path, monkeypatch):
+    write("parent", BASE + "steps: 111\n")
+    child = write("child", "extends: parent.yaml\n")
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "parent.yaml").write_text(BASE + "steps: 999\n")
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert load_recipe(child).steps == 111
+
+
+def test_levels_are_overridden_however_they_are_written(write):
+    write("base", BASE)
+    path = write("levels", "extends: base\ntasks: {linear_equation: {levels: {1: 4, 2: 1}}}\n")
+    config = load_recipe(path, ["tasks.linear_equation.levels.1=7", "tasks.linear_equation.levels={3: 2}"])
+    assert config.tasks["linear_equation"].levels == {1: 7, 2: 1, 3: 2}
 
 
 def test_extending_goes_through_generations_and_adds_tasks(write):

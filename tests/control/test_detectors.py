@@ -241,6 +241,9 @@ def test_what_may_be_rolled_back_to_is_never_past_the_last_good_validation():
     worse = [*validations, evaluated(51, 0.3)]  # no collapse, and not good either
     assert good_step(chosen, fold(worse)) == 50
     assert good_step(plan(non_finite={}), fold(validations)) == 51
+    # more of them than are remembered
+    doubtful = [evaluated(50 * at, 0.3) for at in range(2, 40)]
+    assert good_step(chosen, fold([evaluated(0, 0.1), evaluated(50, 0.5), *doubtful])) == 50
 
 
 @pytest.mark.parametrize("name", CONDITION)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from prorl.control.detectors import Signals
 from prorl.control.events import CommandGiven, Intervened, Resumed, StageEntered, Started, Stopped
-from prorl.control.state import KL_MEMORY, Reference, RunState, evolve, fold, from_json
+from prorl.control.state import KL_MEMORY, Reference, RunState, TaskLevel, evolve, fold, from_json
 from support.events import command, evaluated, intervened, one_of_each, reset, rollout_stats, stepped, update
 
 START = Started(config_hash="c", reference_hash="abc")
@@ -162,6 +162,13 @@ def test_a_resumed_run_keeps_what_the_operator_holds_and_a_branch_does_not():
     assert (state.overrides, state.paused, state.inbox) == ({"kl_coef": 0.1}, "told to pause", 20)
     branch = fold([START, *held, Resumed(step=1, config_hash="d", branched_from="run@1")])
     assert (branch.overrides, branch.paused, branch.inbox) == ({}, None, 0)
+
+
+def test_a_branch_does_not_take_its_parents_scores_for_mastery_of_its_own_levels():
+    reached = replace(RunState(), levels={"t": TaskLevel(highest=4, recent=((300, 0.95),))})
+    branch = evolve(reached, Resumed(step=3, config_hash="d", branched_from="run@3"))
+    assert branch.levels == {"t": TaskLevel(highest=4)}
+    assert evolve(reached, Resumed(step=3, config_hash="d")).levels == reached.levels
 
 
 def test_a_branch_has_stages_and_a_rate_of_its_own_and_a_best_score_if_it_is_asked_the_same():

@@ -112,6 +112,18 @@ def test_a_dry_run_resolves_and_estimates_and_touches_nothing(recipe, workplace)
     assert tree(workplace) == before
 
 
+def test_a_dry_run_of_a_branch_trains_nothing(run, workplace):
+    before = tree(workplace / "runs")
+    text = done("train", "--branch", "tiny@2", "optimizer.lr=0.5", "--dry-run")
+    assert "lr: 0.5" in text
+    assert tree(workplace / "runs") == before
+    assert "--full belongs to --dry-run" in refused("train", "nano", "--full")
+
+
+def test_a_name_with_an_at_is_no_runs(recipe):
+    assert "a run's name holds no @" in refused("train", recipe, "--run", "exp@home")
+
+
 def test_train_names_the_run_after_its_recipe_and_ends_with_a_comparison(recipe, workplace):
     text = done("train", recipe, "steps=1")
     assert "step 1/1" in text

@@ -86,7 +86,9 @@ def go(event_log, store, learner):
         if wait:
             store.finish_writing()
         learner.weights, learner.failure = number, failure
-        checkpointer.keep(event_log.record(stepped(number)), due=due, good_step=0)
+        state = event_log.record(stepped(number))
+        checkpointer.look()
+        checkpointer.keep(state, due=due, good_step=0)
 
     return step
 
@@ -220,9 +222,10 @@ def test_old_checkpoints_go_once_the_new_one_is_safe(checkpointer, store, go):
 def test_want_of_memory_asks_to_stop(checkpointer, store, event_log, monkeypatch, memory_stop, said):
     monkeypatch.setattr(checkpoint, "machine_memory", lambda: (16 * 10**9, 10**9 // 4))
     store.interrupt = Interrupt(lambda text: None)
-    keep, state = checkpointer(memory_stop=memory_stop), event_log.record(stepped(1))
+    keep = checkpointer(memory_stop=memory_stop)
+    event_log.record(stepped(1))
     for _ in range(2):  # the same step again, of a paused run
-        keep.keep(state, due=False, good_step=0)
+        keep.look()
     assert store.interrupt() == bool(said)
     assert [warned.text for warned in warnings(store)] == said
 

@@ -166,6 +166,14 @@ def test_the_second_ctrl_c_ends_at_once_but_an_echo_of_the_first_does_not(wish):
     assert wish.status == 130
 
 
+def test_the_first_ctrl_c_of_a_run_that_stops_for_memory_ends_nothing_at_once(wish):
+    with wish.listening():
+        wish.stop_for_memory()
+        time.sleep(ECHO)
+        signal.raise_signal(signal.SIGINT)
+    assert wish.status == 130
+
+
 def test_a_hangup_that_was_ignored_at_the_start_stays_ignored(wish):
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:

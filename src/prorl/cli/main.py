@@ -34,6 +34,7 @@ from prorl.run.layout import RUNS, is_born, run_folder, runs_below
 from prorl.run.supervise import CRASHED, ENDED
 
 if TYPE_CHECKING:
+    from prorl.config.schema import RunConfig
     from prorl.control.state import RunState
     from prorl.lab.watch.console import Console
     from prorl.run.process import Interrupt
@@ -81,17 +82,21 @@ def train(
     `prorl train --branch nano@300 kl.coef=1e-2 --run runs/hot`
     """
     changes = changes_to(overrides, backend, address)
+    if full and not dry_run:
+        raise ProrlError("--full belongs to --dry-run: it prints every default, too")
     if branch is not None:
-        _branch(branch, [*([] if recipe is None else [recipe]), *changes], run, supervise=supervise)
+        changes = [*([] if recipe is None else [recipe]), *changes]
+        if dry_run:
+            echo(_described(_parents(branch, changes), full=full))
+            return
+        _branch(branch, changes, run, supervise=supervise)
     if recipe is None:
         raise ProrlError("say what to train: the name of a recipe, or --branch RUN@STEP")
     from prorl.config.recipe import load_recipe
 
     config = load_recipe(recipe, changes)
     if dry_run:
-        from prorl.cluster.estimate import dry_run as describe
-
-        echo(describe(config, full=full))
+        echo(_described(config, full=full))
         return
     folder = run or RUNS / config.name
     if supervise:
@@ -232,10 +237,29 @@ def main() -> None:
         sys.exit(CRASHED)
 
 
-def _branch(origin: str, overrides: Sequence[str], run: Path | None, *, supervise: bool) -> NoReturn:
-    parent, step = run_at(origin)
+def _described(config: "RunConfig", *, full: bool) -> str:
+    from prorl.cluster.estimate import dry_run
+
+    return dry_run(config, full=full)
+
+
+def _parents(origin: str, overrides: Sequence[str]) -> "RunConfig":
+    """The recipe of a branch: its parent's, changed."""
+    from prorl.config.recipe import changed, check
+    from prorl.run.store import RunStore
+
+    parent, _ = _parent(origin, overrides)
+    return changed(check(RunStore.open(parent).config, str(parent)), {}, overrides)
+
+
+def _parent(origin: str, overrides: Sequence[str]) -> tuple[Path, int | None]:
     if wrong := next((change for change in overrides if "=" not in change), None):
         raise ProrlError(f"{wrong!r}: a branch has its parent's recipe; give changes as section.key=value")
+    return run_at(origin)
+
+
+def _branch(origin: str, overrides: Sequence[str], run: Path | None, *, supervise: bool) -> NoReturn:
+    parent, step = _parent(origin, overrides)
     target = run or RUNS / f"{parent.name}_{'branch' if step is None else step}"
     if supervise:
         _supervise(["train", "--branch", origin, *overrides, "--run", str(target)], target)

@@ -129,6 +129,8 @@ def contradictions(config: RunConfig) -> Iterator[str]:
     if starts != sorted(set(starts)):
         yield f"stages must begin at ascending steps, not {starts}"
     for stage in config.stages:
+        if stage.optimizer == "clear" and not stage.reset_reference:
+            yield f"stage at step {stage.at}: optimizer: clear has an effect with reset_reference: true alone"
         unknown = set(stage.mixture) - set(config.tasks)
         if unknown:
             yield f"stage at step {stage.at}: the mixture names {sorted(unknown)}, which `tasks` does not list"

@@ -123,7 +123,7 @@ def flat(settings: Mapping[str, Any], depth: int = DEEP, prefix: str = "") -> It
 
 
 def _find(recipe: str, beside: Path) -> Path:
-    direct = [Path(recipe), beside / recipe, beside / f"{recipe}.yaml"]
+    direct = [beside / recipe, Path(recipe), beside / f"{recipe}.yaml"]
     named = [folder / f"{recipe}.yaml" for folder in recipe_folders()]
     for path in (*direct, *named):
         if path.is_file():
@@ -137,7 +137,7 @@ def _merge_chain(path: Path, depth: int = 0) -> DictConfig:
     if depth == MAX_EXTENDS:
         raise RecipeError(f"{path}: `extends` goes deeper than {MAX_EXTENDS}; does a recipe extend itself?")
     try:
-        loaded = OmegaConf.load(path)
+        loaded = _with_text_keys(OmegaConf.load(path))
     except (YAMLError, OmegaConfBaseException, RecursionError, ValueError, OSError) as error:
         raise RecipeError(f"{path} cannot be read as YAML settings: {_first_line(error)}") from None
     if not isinstance(loaded, DictConfig):
@@ -162,7 +162,7 @@ def _checked(recipe: DictConfig, overrides: Sequence[str], source: str) -> RunCo
                 f"override {override!r} changes nothing: say which keys of {key} to set or leave out"
             )
     try:
-        asked = OmegaConf.from_dotlist(list(overrides))
+        asked = _with_text_keys(OmegaConf.from_dotlist(list(overrides)))
         _place(asked, Path())
         merged = merge(recipe, asked, source)
         data = OmegaConf.to_container(merged, resolve=True, throw_on_missing=True)
@@ -205,6 +205,17 @@ def merge(base: DictConfig, top: DictConfig, source: str) -> DictConfig:
     return merged
 
 
+def _with_text_keys(settings: Any) -> Any:
+    """The same with every key as text: 1 and "1" are one level."""
+    return OmegaConf.create(_keyed(OmegaConf.to_container(settings))) if OmegaConf.is_dict(settings) else settings
+
+
+def _keyed(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(key): _keyed(inner) for key, inner in value.items()}
+    return [_keyed(inner) for inner in value] if isinstance(value, list) else value
+
+
 def _place(recipe: DictConfig, folder: Path) -> None:
     """Make paths of the user's own code absolute, and those of data where they lie beside the recipe."""
     for name, task in _plain_tasks(recipe).items():
@@ -213,7 +224,7 @@ def _place(recipe: DictConfig, folder: Path) -> None:
                 continue
             if key in ("use", "grade"):
                 recipe.tasks[name][key] = absolute(said, folder)
-            elif key == "path" and not Path(said).exists() and (folder / said).exists():
+            elif key == "path" and folder != Path() and (folder / said).exists():
                 recipe.tasks[name][key] = str((folder / said).resolve())
 
 

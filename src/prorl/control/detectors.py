@@ -343,4 +343,6 @@ def _last_calm(name: str, rule: DetectorConfig, state: RunState) -> int:
     if calm:
         return calm[-1]
     before, last = max(readings[0][0] - 1, 0), state.signals.watch(name).last
+    if name == "validation_collapse" and state.best_step is not None:  # all that are remembered are in doubt
+        before = min(before, state.best_step)
     return before if last is None else min(before, last)  # where its last roll back led to, at most

@@ -213,6 +213,7 @@ def _after_resume(state: RunState, event: events.Resumed) -> RunState:
     # The branch has an inbox and stages of its own, and holds what its recipe says.
     after = replace(after, signals=Signals(), overrides={}, paused=None, asked=(), inbox=0, obeyed=0)
     after = replace(after, lr_scale=1.0, lr_until=0, validations_since_best=0, validations_since_gain=0)
+    after = replace(after, levels={task: replace(level, recent=()) for task, level in state.levels.items()})
     if event.stages is not None:
         after = replace(after, stage=min(state.stage, event.stages - 1))
     return after if event.same_validation else replace(after, best_score=None, best_step=None)

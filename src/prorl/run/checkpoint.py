@@ -15,7 +15,7 @@ import textwrap
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -185,10 +185,6 @@ class Checkpointer:
         What is due by the clock alone waits for a later step if `patient`. The end of a run, and a run that is
         paused, are saved before this returns; the end waits for room. `good_step` is for `prune`.
         """
-        for text in self._backend.incidents():
-            self._warn(text)
-        self._guard_memory()
-        self._notice()
         if state.stopped is not None:
             retry_on_full_disk(partial(self._save_now, state, good_step), self._store.interrupt)
         elif due or (self.late and not patient):
@@ -197,7 +193,15 @@ class Checkpointer:
             except NoRoomError as error:
                 self._postpone(error)
             if state.paused is not None:
-                self._store.finish_writing()
+                with self._saving():
+                    self._store.finish_writing()
+
+    def look(self) -> None:
+        """Journal what was mended or could not be saved, and ask for a stop where memory is nearly used up."""
+        for text in self._backend.incidents():
+            self._warn(text)
+        self._guard_memory()
+        self._notice()
 
     @contextmanager
     def journal_failure(self) -> Iterator[None]:
@@ -222,15 +226,20 @@ class Checkpointer:
             return now >= self._retry
         return bool(self._rules.minutes) and now - self._saved >= 60 * self._rules.minutes
 
+    def _saving(self) -> AbstractContextManager[object]:
+        return Stopwatch(self._pulse).phase("save")
+
     def _save_now(self, state: RunState, good_step: int) -> None:
         try:
-            self._save(state, good_step).result()
+            writing = self._save(state, good_step)
+            with self._saving():
+                writing.result()
         finally:
             self._writing = None  # how it ended is told
 
     def _save(self, state: RunState, good_step: int) -> Future[None]:
         store, rules = self._store, self._rules
-        with Stopwatch(self._pulse).phase("save"):
+        with self._saving():
             store.finish_writing()  # before the copy is taken, so that there are never two
             self._notice()
             self._require_room()

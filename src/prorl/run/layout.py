@@ -53,6 +53,10 @@ def is_born(folder: Path) -> bool:
 
 def require_new(folder: Path, config: Mapping[str, Any]) -> None:
     """StorageError unless a new run of this config may begin here: one that was saved, or is another, stays."""
+    if "@" in folder.name:
+        raise StorageError(
+            f"{folder}: a run's name holds no @, as RUN@STEP is one of its steps; choose another"
+        )
     place = next(place for place in (folder, *folder.absolute().parents) if place.exists())
     if not (place.is_dir() and os.access(place, os.W_OK)):
         raise StorageError(

@@ -161,7 +161,7 @@ class Interrupt:
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         now = time.monotonic()
-        if self._asked is None:
+        if self._asked is None or self.status == NO_MEMORY:  # which nobody asked for
             self._asked, self.status = now, STOP_SIGNALS[signal.Signals(number)]
             self._say("stopping after this step and saving; press Ctrl-C again to stop at once, unsaved")
         elif number == signal.SIGINT and now - self._asked > ECHO:

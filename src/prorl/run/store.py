@@ -26,7 +26,7 @@ from prorl.envs.files import (
     write_atomic,
 )
 from prorl.run import layout
-from prorl.run.checkpoint import commit, intact, is_older, tidy, verify
+from prorl.run.checkpoint import commit, is_older, tidy, verify
 from prorl.run.journal import Journal, read_journal, verify_lines
 from prorl.run.layout import CHECKPOINTS, CONFIG, DISCARDED, EVALS, JOURNAL, LOCK, REFERENCES, SAMPLES, STATE
 from prorl.run.process import Interrupt, retry_on_full_disk
@@ -198,11 +198,6 @@ class RunStore:
             raise StorageError(f"{self.folder} has no checkpoint of step {step}; it has those of: {steps}")
         about = verify(path).about
         return Checkpoint(path=path, state=decode_json((path / STATE).read_bytes()), **about)
-
-    def has_checkpoint(self, step: int) -> bool:
-        """Whether one step's checkpoint is there and whole, every hash checked; a full disk may have cost it."""
-        self.finish_writing()
-        return intact(self.checkpoint_folder(step), hashes=True) is not None
 
     def rewind(self, checkpoint: Checkpoint, following: Sequence[Mapping[str, Any]] = ()) -> None:
         """Return to `checkpoint`: call it on resume, before anything is written.
