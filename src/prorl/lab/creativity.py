@@ -353,9 +353,7 @@ def _rows(models: Mapping[str, Values]) -> Iterator[Row]:
 def _estimate(found: Sequence[tuple[ProblemResult, float]], seed: int) -> Estimate:
     values_P1 = np.array([[value] for _, value in found])
     index = curve([one for one, _ in found], (1,), rates_PK=values_P1, seed=seed)
-    domains = grouped(found, lambda one: one[0].domain).values()
-    mean = fmean(fmean(value for _, value in of_domain) for of_domain in domains)
-    return Estimate(problems=len(found), mean=mean, low=index.low[0], high=index.high[0])
+    return Estimate(problems=len(found), mean=index.rates[0], low=index.low[0], high=index.high[0])
 
 
 def creativity_tables(found: Creativity) -> list[Table]:
