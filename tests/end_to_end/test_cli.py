@@ -120,6 +120,11 @@ def test_a_dry_run_of_a_branch_trains_nothing(run, workplace):
     assert "--full belongs to --dry-run" in refused("train", "nano", "--full")
 
 
+@pytest.mark.parametrize("option", [["--nodes", "2"], ["--separate"], ["--gpu-memory", "24"], ["steps=3"]])
+def test_a_doctor_without_a_recipe_plans_nothing(option):
+    assert f"{option[0]} is about a recipe: name one with --recipe" in refused("doctor", *option)
+
+
 def test_a_name_with_an_at_is_no_runs(recipe):
     assert "a run's name holds no @" in refused("train", recipe, "--run", "exp@home")
 

@@ -39,8 +39,15 @@ def doctor(
     changes = overrides or []
     if backend == "local" and address is not None:
         fail("--address names a Ray cluster: add --backend ray")
-    if recipe is None and (changes or gpus is not None):
-        fail(f"{changes[0] if changes else '--gpus'} is about a recipe: name one with --recipe")
+    asked = {
+        "--gpus": gpus,
+        "--nodes": nodes,
+        "--separate": separate,
+        "--gpu-memory": gpu_memory != GPU_MEMORY,
+    }
+    planning = [*changes, *(option for option, said in asked.items() if said)]
+    if recipe is None and planning:
+        fail(f"{planning[0]} is about a recipe: name one with --recipe")
     placed = next((change for change in changes if change.startswith(PLACED)), None)
     if gpus is not None and placed is not None:
         fail(f"--gpus chooses the placement itself: leave out {placed}, or leave out --gpus")
