@@ -19,6 +19,7 @@ from prorl.envs.verifiers.math import gold_verifies, is_harmless, math_equal
 from support.timing import cpu_seconds
 
 RIGHT = [
+    ("**42**", "42"), (r"0.\bar{3}", "1/3"),
     # numbers: exact, however they are written
     ("1/2", "0.5"), (r"\frac12", "0.5"), (r"\dfrac{-1}{2}", r"-\frac{1}{2}"), ("4/8", "1/2"), ("142", "142.0"),
     ("+7", "7"), ("007", "7"), (".5", "0.5"), ("5.", "5"), ("1,234,567", "1234567"), (r"1{,}234", "1234"),
@@ -75,6 +76,7 @@ RIGHT = [
 
 WRONG = [
     ("", ""), ("", "0"), (" ", " "), ("5", ""),
+    ("3 fifths", "3"), ("3 quarter", "3"), ("10 choose three", "10"),
     # infinity less anything, the problem itself, and what takes a minute to expand
     (r"\sqrt{\infty}\sqrt{\infty}", "5"), (r"\cosh\infty", "5"), (r"\sqrt{\infty}\sqrt{\infty}", r"5\text{ cm}"),
     ("3x+7=22", "x=5"), ("2x+3>7", "x>2"),

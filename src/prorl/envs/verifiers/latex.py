@@ -46,11 +46,13 @@ _DIGIT_GROUP = re.compile(r"(?<=[0-9])(?:\\[,; ]|~)(?=[0-9]{3}(?![0-9]))")
 _DELIMITERS = re.compile(r"(?<!\\)\\[()\[\]]|\$")
 _GAP = re.compile(r"(?<![0-9A-Za-z]) | (?![0-9A-Za-z])|(?<![0-9]) (?=[0-9])|(?<=[0-9]) (?![0-9])")
 # applied in this order, after fonts are gone
+_EMPHASIS = re.compile(r"[\s$]*\*\*([^*]+)\*\*[\s$]*")
 _SPELLINGS = tuple((re.compile(pattern), plain) for pattern, plain in (
     (r"(?i)(?<![A-Za-z\\])infinity(?![A-Za-z])", r"\\infty "),
     (r"\\\{\s*\\\}", r"\\emptyset "),
     (r"\\(?:mathbb|Bbb)\s*\{?\s*R\s*\}?", r"\\mathbb{R}"),
     (r"(?<=[0-9.])(?=[0-9]++\s*\.{3})(?P<again>[0-9]{1,9}?)(?P=again){2,}+\s*\.{3}", r"\\overline{\g<again>}"),
+    (r"\\bar\s*\{?([0-9]+)\}?", r"\\overline{\1}"),
     (r"\\dot\s*\{?([0-9])\}?(?:([0-9]*)\\dot\s*\{?([0-9])\}?)?", r"\\overline{\1\2\3}"),
     (r"(?<![A-Za-z0-9])C\s*_\s*\{?\s*([0-9]+)\s*\}?\s*\^\s*\{?\s*([0-9]+)\s*\}?", r"\\binom{\1}{\2}"),
     (r"\^\s*(?:\{\s*)?(?:\^\s*)?\\circ\s*\}?", r"^\\circ "),
@@ -67,7 +69,14 @@ def normalised(text: str) -> str:
     >>> normalised(r"$\\dfrac12\\,\\text{cm}$.")
     '\\\\frac{1}{2} cm'
     """
-    text = text.replace("**", "^").replace("<=", r"\le ").replace(">=", r"\ge ").replace("!=", r"\ne ")
+    whole = _EMPHASIS.fullmatch(text)
+    text = (
+        (whole[1] if whole else text)
+        .replace("**", "^")
+        .replace("<=", r"\le ")
+        .replace(">=", r"\ge ")
+        .replace("!=", r"\ne ")
+    )
     text = _RAISED_RUN.sub(lambda run: "^{" + run[0].translate(_RAISED) + "}", text).translate(_SIGNS)
     text = text.replace(r"\!", "").replace("{,}", ",").replace(r"\$", "").replace(r"\%", "%")
     text = _DIGIT_GROUP.sub("", _DELIMITERS.sub("", text))

@@ -172,8 +172,8 @@ _PERCENT = re.compile(r"%|percent(?:age)?(?![a-z])")
 _DEGREES = re.compile(r"\^\\circ|degrees?(?![a-z])")
 _WORDS = re.compile(r"[A-Za-z]{2,}\.?(?: [A-Za-z]{2,}\.?){0,2} ?(?:\^\{?[23]\}?)?")
 _CHANGES = re.compile(  # words behind a number that change it
-    "dozen|half|halves|thirds|quarters|tenths|hundredths|thousandths|squared|cubed|factorial|plus|minus|times"
-    "|pi|sqrt|sin|cos|tan|log|ln|exp|or|and|to|mod|not|base|over|under"
+    "dozen|half|halves|(?:third|quarter|fourth|fifth|sixth|seventh|eighth|ninth|tenth|hundredth|thousandth)s?"
+    "|squared|cubed|factorial|choose|plus|minus|times|pi|sqrt|sin|cos|tan|log|ln|exp|or|and|to|mod|not|base|over|under"
 )
 _NAMED = re.compile(
     r"^(?:pH(?![A-Za-z])|\\?[A-Za-z](?:_\{?\w{1,8}\}?)?\s*(?=[=≈]|\\approx))\s*(?:=|\\approx|≈)?\s*"
