@@ -167,9 +167,8 @@ class Journal:
                 chain.take(line)
                 kept += line
             temporary.write_bytes(kept)
-            if (
-                tail
-            ):  # kept first, cut second: a crash in between keeps the lines twice rather than not at all
+            # Kept first, cut second: a crash in between keeps the lines twice rather than not at all.
+            if tail:
                 with self.discarded_path.open("ab") as file:
                     append_bytes(
                         file.fileno(), tail if tail.endswith(b"\n") else tail + b"\n", self.discarded_path
