@@ -32,6 +32,8 @@ STOPPED = (0.02, 0.4)  # seconds for which something is stopped: less than a pro
 AWAY = 0.2  # seconds between Ctrl-Z and fg
 ARMED = 0.6  # share of the trainers that are to be killed at a chosen point
 
+TORN = "torn line"
+
 Log = Callable[[str], None]
 
 
@@ -44,7 +46,7 @@ def points() -> dict[str, tuple[Any, str, int]]:
     from prorl.learn import optim
     from prorl.learn.learner import TorchLearner
     from prorl.local.judge import LocalJudge
-    from prorl.run import checkpoint
+    from prorl.run import checkpoint, journal
     from prorl.run.journal import Journal
     from prorl.run.store import RunStore
 
@@ -60,19 +62,17 @@ def points() -> dict[str, tuple[Any, str, int]]:
         "update begun": (TorchLearner, "begin_update", 4),
         "update": (optim.GuardedAdamW, "step", 4),
         "journal": (Journal, "append", 8),
+        "journal being cut": (Journal, "truncate", 1),
+        "journal cut": (RunStore, "_discard", 1),
+        TORN: (journal, "_write", 8),
     }
 
 
 def arm(dice: random.Random, log: Log) -> None:
     """Let this process be killed before or after the n-th call of a function, or in the middle of a journal line."""
-    from prorl.run import journal
-
-    where = dice.choice([*points(), "torn line"])
-    if where == "torn line":
-        owner, name, often, after = journal, "write_all", 8, False
-    else:
-        owner, name, often = points()[where]
-        after = dice.random() < 0.5
+    where = dice.choice([*points()])
+    owner, name, often = points()[where]
+    after = dice.random() < 0.5 and where != TORN
     left = dice.choice([1, dice.randint(1, often)])
     original = getattr(owner, name)
 
@@ -83,7 +83,7 @@ def arm(dice: random.Random, log: Log) -> None:
     def fatal(*arguments: Any, **named: Any) -> Any:
         nonlocal left
         left -= 1
-        if left == 0 and where == "torn line":
+        if left == 0 and where == TORN:
             descriptor, data = arguments
             original(descriptor, data[: len(data) // 2])
         if left == 0 and not after:

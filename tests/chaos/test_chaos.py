@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import subprocess
@@ -28,6 +29,13 @@ def test_the_run_has_what_could_go_wrong(uninterrupted):
     assert len(folders(uninterrupted / "checkpoints")) >= 3
     samples = "".join(path.read_text() for path in (uninterrupted / "samples").iterdir())
     assert "passed" in samples
+
+
+def test_every_point_at_which_a_trainer_is_killed_is_there():
+    spec = importlib.util.spec_from_file_location("killer", KILLER)
+    killer = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(killer)
+    assert [name for owner, name, _ in killer.points().values() if not hasattr(owner, name)] == []
 
 
 @pytest.mark.slow
