@@ -2,7 +2,7 @@
 
 import pytest
 
-from prorl.envs.extract import MAX_CODE_CHARS, extract_answer, extract_code
+from prorl.envs.extract import MAX_CODE_CHARS, extract_code
 from support.timing import cpu_seconds
 
 CODE = "n = int(input())\nprint(n * 2)"
@@ -54,15 +54,3 @@ def test_the_program_is_the_last_block_marked_as_python_else_the_last_that_looks
 )
 def test_a_long_block_takes_no_longer_than_it_should(filler):
     assert cpu_seconds(lambda: extract_code(block(filler) + block("5")), enough=0.5) < 0.5
-
-
-@pytest.mark.parametrize(
-    ("text", "answer"),
-    [
-        ("<think>a</think><answer>4</answer>", "4"),
-        ("<think>a</think> or <think>b</think><answer>4</answer>", "4"),
-        ("<think>a</think> hm <think> or is it <answer>4</answer>", None),
-    ],
-)
-def test_thinking_that_is_opened_again_and_never_ends_holds_no_answer(text, answer):
-    assert extract_answer(text) == answer

@@ -70,8 +70,8 @@ def extract_script(text: str) -> str | None:
 
 def after_thinking(text: str) -> str | None:
     """What follows the thinking: the whole text where none was begun, None where it never ended."""
-    tail = text.rpartition(THINK_CLOSE)[2]
-    return None if THINK_OPEN in tail else tail
+    _, closed, tail = text.rpartition(THINK_CLOSE)
+    return None if not closed and THINK_OPEN in text else tail
 
 
 def respond(steps: str, answer: str) -> str:
