@@ -247,7 +247,7 @@ def perform(decision: Decision, run: Run) -> None:
                 oldest = min(run.store.checkpoints(), default=0)
                 checkpoint = run.store.latest_checkpoint(up_to=max(decision.good_step, oldest))
             except StorageError as error:
-                cannot_roll_back(decision, before, log, why=str(error))
+                _cannot_roll_back(decision, before, log, why=str(error))
                 return
             roll_back(
                 run.store, run.backend.learner, log, checkpoint, tell=partial(intervened, decision, before)
@@ -260,7 +260,7 @@ def perform(decision: Decision, run: Run) -> None:
             log.record(decision)
 
 
-def cannot_roll_back(decision: Intervene, state: RunState, log: EventLog, *, why: str) -> None:
+def _cannot_roll_back(decision: Intervene, state: RunState, log: EventLog, *, why: str) -> None:
     """Refuse a command to roll back; stop, saved, where a detector wanted to."""
     reason = f"{decision.reason}, which cannot be done: {why}"
     told = decision.rule is None

@@ -87,7 +87,7 @@ def train(
     if branch is not None:
         changes = [*([] if recipe is None else [recipe]), *changes]
         if dry_run:
-            echo(_described(_parents(branch, changes), full=full))
+            echo(_described(_branch_recipe(branch, changes), full=full))
             return
         _branch(branch, changes, run, supervise=supervise)
     if recipe is None:
@@ -243,23 +243,24 @@ def _described(config: "RunConfig", *, full: bool) -> str:
     return dry_run(config, full=full)
 
 
-def _parents(origin: str, overrides: Sequence[str]) -> "RunConfig":
+def _branch_recipe(origin: str, overrides: Sequence[str]) -> "RunConfig":
     """The recipe of a branch: its parent's, changed."""
     from prorl.config.recipe import changed, check
     from prorl.run.store import RunStore
 
-    parent, _ = _parent(origin, overrides)
+    parent, _ = _origin(origin, overrides)
     return changed(check(RunStore.open(parent).config, str(parent)), {}, overrides)
 
 
-def _parent(origin: str, overrides: Sequence[str]) -> tuple[Path, int | None]:
+def _origin(origin: str, overrides: Sequence[str]) -> tuple[Path, int | None]:
+    """The run and the step that a branch goes on from."""
     if wrong := next((change for change in overrides if "=" not in change), None):
         raise ProrlError(f"{wrong!r}: a branch has its parent's recipe; give changes as section.key=value")
     return run_at(origin)
 
 
 def _branch(origin: str, overrides: Sequence[str], run: Path | None, *, supervise: bool) -> NoReturn:
-    parent, step = _parent(origin, overrides)
+    parent, step = _origin(origin, overrides)
     target = run or RUNS / f"{parent.name}_{'branch' if step is None else step}"
     if supervise:
         _supervise(["train", "--branch", origin, *overrides, "--run", str(target)], target)

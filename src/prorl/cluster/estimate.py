@@ -84,16 +84,16 @@ def estimates(config: RunConfig, plan: Plan) -> Iterator[str]:
 
 def _local_memory(config: RunConfig, plan: Plan, size: Size) -> str:
     demand = _demand(config, plan)
-    workers = 1
-    if config.workers and device_kind(config) == "cpu":  # left open, there are as many as there is memory for
-        workers = config.workers
+    workers = (
+        config.workers if device_kind(config) == "cpu" else 0
+    )  # left open, as many as there is memory for
     held = sum(capacity.learner_state(size, reference=demand.reference).values())
     held += capacity.FLOAT32 * size.parameters  # the engine's fused copy
     if workers > 1:  # each has two gradients and a fused copy
         held += workers * 3 * capacity.FLOAT32 * size.parameters
     held += capacity.computed_weights(size, half=demand.half, sharded=False)
     passes = max(demand.micro_batch_tokens, demand.response_limit)  # a sequence is never cut
-    kept = workers * capacity.activations(
+    kept = max(1, workers) * capacity.activations(
         size, passes, half=demand.half, checkpointed=demand.activation_checkpointing
     )
     cache = capacity.kv_cache(size, config.engine.max_rows * demand.response_limit, half=False)

@@ -207,11 +207,7 @@ def merge(base: DictConfig, top: DictConfig, source: str) -> DictConfig:
 
 def _with_text_keys(settings: Any) -> Any:
     """The same with every key as text: 1 and "1" are one level."""
-    return (
-        OmegaConf.create(_keyed(OmegaConf.to_container(settings)))
-        if OmegaConf.is_dict(settings)
-        else settings
-    )
+    return OmegaConf.create(_keyed(OmegaConf.to_container(settings)))
 
 
 def _keyed(value: Any) -> Any:

@@ -268,7 +268,7 @@ def _use(config: RunConfig, model: Exported) -> Iterator[str]:
             ")"
         )
     else:
-        begin = f"{system + chr(10)!r} + " if system else ""
+        begin = repr(f"{system}\n") + " + " if system else ""
         asked = f'inputs = tokenizer({begin}prompt + "\\n", return_tensors="pt")  # there is no chat template'
     yield fenced(
         "from transformers import AutoModelForCausalLM, AutoTokenizer\n\n"

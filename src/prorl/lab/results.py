@@ -45,7 +45,6 @@ PARTS: Mapping[Part, str] = MappingProxyType({"test": "held-out", "ood": "out of
 NAMES: Mapping[Part, str] = MappingProxyType({**PARTS, "levels": "difficulty-level"})
 
 SHARE = ".1%"
-SAMPLING = MappingProxyType({"temperature": "temperature", "top_p": "top-p"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,8 +106,8 @@ def newest_pairs(folder: Path, *, up_to: int | None = None) -> list[Pair]:
         if files[0].stem == BASE and trained:
             base, last = (read_evaluation(path, texts=False) for path in (files[0], trained[-1]))
             kept = read_rules(files[0].parent).get("sampling", {})
-            said = ((name, kept.get(key, 1.0)) for key, name in SAMPLING.items())
-            sampling = "".join(f", {text} {value:g}" for text, value in said if value != 1.0)
+            said = ((key, kept.get(key, 1.0)) for key in ("temperature", "top_p"))
+            sampling = "".join(f", {key} {value:g}" for key, value in said if value != 1.0)
             pairs.append(Pair(evaluation=name, base=base, trained=last, sampling=sampling))
     return pairs
 

@@ -1,4 +1,4 @@
-"""What single datasets of reasoning-gym need: repairs, workings, other solutions.
+"""What single datasets of reasoning-gym need: repairs, entries that are used, workings, solutions.
 
 The repairs make an item depend on its number alone: the library leaves the order of sets to the interpreter's hash
 seed, or draws a whole dataset at once. Each changes one new dataset object in place.

@@ -228,14 +228,14 @@ def conclusion(entry: Entry, answer: str) -> float:
     is_atom = len(answer.replace("(", "").replace(")", "").strip()) == 1
     if None in everywhere or all(everywhere) or is_atom:
         return 0.0
-    implied = [True] * len(worlds)  # by all premises that the answer implies
+    said = {number for number, true in enumerate(everywhere) if true}
+    joined = set(range(len(worlds)))  # where all premises hold that the answer implies
     for premise in entry["metadata"]["premises"]:
-        held = [truth(premise, world) for world in worlds]
-        if all(true for true, holds in zip(everywhere, held, strict=True) if holds):
+        held = {number for number, world in enumerate(worlds) if truth(premise, world)}
+        if held <= said:
             return 0.0
-        if all(holds for true, holds in zip(everywhere, held, strict=True) if true):
-            implied = [both and bool(holds) for both, holds in zip(implied, held, strict=True)]
-    if everywhere == implied:
+        joined &= held if said <= held else joined
+    if said == joined:
         return 0.0
     return float(all(truth(answer, world) for world in models(entry)))
 

@@ -45,8 +45,8 @@ _SPACE = re.compile(r"(?<!\\)\\[,;:> ]|~")
 _DIGIT_GROUP = re.compile(r"(?<=[0-9])(?:\\[,; ]|~)(?=[0-9]{3}(?![0-9]))")
 _DELIMITERS = re.compile(r"(?<!\\)\\[()\[\]]|\$")
 _GAP = re.compile(r"(?<![0-9A-Za-z]) | (?![0-9A-Za-z])|(?<![0-9]) (?=[0-9])|(?<=[0-9]) (?![0-9])")
-# applied in this order, after fonts are gone
 _EMPHASIS = re.compile(r"[\s$]*\*\*([^*]+)\*\*[\s$]*")
+# applied in this order, after fonts are gone
 _SPELLINGS = tuple((re.compile(pattern), plain) for pattern, plain in (
     (r"(?i)(?<![A-Za-z\\])infinity(?![A-Za-z])", r"\\infty "),
     (r"\\\{\s*\\\}", r"\\emptyset "),
@@ -69,14 +69,9 @@ def normalised(text: str) -> str:
     >>> normalised(r"$\\dfrac12\\,\\text{cm}$.")
     '\\\\frac{1}{2} cm'
     """
-    whole = _EMPHASIS.fullmatch(text)
-    text = (
-        (whole[1] if whole else text)
-        .replace("**", "^")
-        .replace("<=", r"\le ")
-        .replace(">=", r"\ge ")
-        .replace("!=", r"\ne ")
-    )
+    if whole := _EMPHASIS.fullmatch(text):
+        text = whole[1]
+    text = text.replace("**", "^").replace("<=", r"\le ").replace(">=", r"\ge ").replace("!=", r"\ne ")
     text = _RAISED_RUN.sub(lambda run: "^{" + run[0].translate(_RAISED) + "}", text).translate(_SIGNS)
     text = text.replace(r"\!", "").replace("{,}", ",").replace(r"\$", "").replace(r"\%", "%")
     text = _DIGIT_GROUP.sub("", _DELIMITERS.sub("", text))

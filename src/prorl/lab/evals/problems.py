@@ -110,10 +110,8 @@ def guesses(results: Iterable[ProblemResult], seed: int) -> dict[Key, Counter[st
     drawn: dict[Key, Counter[str]] = {}
     for members in grouped(results, lambda one: one.key[:3]).values():
         given = {one.key: Counter[str]() for one in members}
-        for one in members:
-            for vote in (
-                one.votes if one.is_voted else ()
-            ):  # two of the same answer may differ in their verdict
+        for one in filter(lambda one: one.is_voted, members):
+            for vote in one.votes:  # two of the same answer may differ in their verdict
                 given[one.key][vote.answer] += vote.count
         together = sum(given.values(), Counter[str]())
         for one in members:
