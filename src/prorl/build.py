@@ -345,6 +345,10 @@ def _renderer(tokens: PreTrainedTokenizerBase, source: str | Path, system: str) 
     except Exception as error:  # a template is a program: it raises what it likes
         first_line = str(error).partition("\n")[0]
         raise ModelError(f"the chat template of {source} cannot be used: {first_line}") from error
+    if empty and not tokens.chat_template:
+        raise ModelError(
+            f"{source} holds no tokenizer that can be read; copy its tokenizer.json next to the weights"
+        )
     if empty:
         raise ModelError(f"the chat template of {source} leaves nothing of a prompt: mend it, or remove it")
     return renderer

@@ -35,6 +35,7 @@ from prorl.run.journal import append_bytes
 from prorl.run.store import RunStore
 
 INBOX = "inbox.jsonl"
+OBEYED = "obeyed when the current step ends, or when it is resumed if nobody trains it now"
 MAX_LINE = 16_384  # bytes
 EXCERPT = 80  # characters of an unreadable line that are journalled
 

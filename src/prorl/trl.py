@@ -55,6 +55,8 @@ class ReferenceResetCallback(TrainerCallback):  # type: ignore[misc]
             raise ProrlError(
                 "this trainer holds no reference: set beta above 0 and train the whole model, no adapter"
             )
+        if 0 < every < cooldown:
+            raise ProrlError(f"every ({every}) is below cooldown ({cooldown}): lower cooldown")
         if trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled:
             raise ProrlError(
                 "a reference that FSDP or DeepSpeed shards cannot be reset: use one process or DDP"

@@ -4,6 +4,7 @@ import os
 import sysconfig
 
 import pytest
+from transformers import MambaConfig, T5Config
 
 from prorl.cluster import estimate
 from prorl.cluster.capacity import pinned
@@ -142,6 +143,12 @@ def test_a_dry_run_for_a_cluster_prints_the_placement():
 def test_a_model_of_unknown_size_is_not_placed():
     with pytest.raises(RecipeError, match=r"model\.shape and model\.parameters"):
         plan_gpus(recipe())
+
+
+@pytest.mark.parametrize("kind", [T5Config(num_layers=1), MambaConfig(num_hidden_layers=1)])
+def test_a_model_that_cannot_be_trained_has_no_size_and_is_told_of_when_it_is_loaded(kind, tmp_path):
+    kind.save_pretrained(tmp_path)
+    assert model_size(recipe(model={"path": str(tmp_path)})) is None
 
 
 def test_a_placement_knows_the_cache_and_the_offload_of_the_recipe():

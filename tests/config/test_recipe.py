@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from prorl.build import data_folder
 from prorl.config.recipe import (
     RecipeError,
     changed,
@@ -125,6 +126,23 @@ def test_what_a_recipe_extends_is_beside_it_wherever_it_is_called(write, tmp_pat
     (tmp_path / "elsewhere" / "parent.yaml").write_text(BASE + "steps: 999\n")
     monkeypatch.chdir(tmp_path / "elsewhere")
     assert load_recipe(child).steps == 111
+
+
+def test_data_beside_a_recipe_is_its_own_wherever_the_recipe_is_called(tmp_path, monkeypatch):
+    """Two projects with the same file names share nothing that is prepared."""
+    own = "model: {path: m}\ntasks: {mine: {kind: math, path: rows.jsonl}}\n"
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "r.yaml").write_text(own)
+        (tmp_path / name / "rows.jsonl").write_text('{"question": "1+1?", "answer": "2"}\n')
+    monkeypatch.chdir(tmp_path / "a")
+    here, there = load_recipe("r.yaml"), load_recipe("../b/r.yaml")
+    assert here.tasks["mine"].path == str(tmp_path / "a" / "rows.jsonl")
+    assert data_folder(here) != data_folder(there)
+    assert (
+        load_recipe("../b/r.yaml", ["tasks.mine.path=rows.jsonl"]).tasks["mine"].path
+        == here.tasks["mine"].path
+    )
 
 
 def test_levels_are_overridden_however_they_are_written(write):

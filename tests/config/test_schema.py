@@ -37,6 +37,7 @@ STALE = {"sampling": {"max_staleness": 1}, "learner": {"old_logprobs": "learner"
             r"response_limit \(8192\) leaves no room .* of 8192 tokens",
         ),
         ({"model": {"warmup": {"shape": {"context": 100}}}}, "leaves no room for a prompt"),
+        ({"reset": {"every": 5}}, r"reset.every \(5\) is below reset.cooldown \(20\)"),
         (SHORT | {"model": {"warmup": {"weights": {"sort": 2}}}}, "the recipe has no task 'sort'"),
         (
             SHORT | {"tasks": {"arithmetic": {}}, "model": {"warmup": {"weights": {"arithmetic": 0}}}},

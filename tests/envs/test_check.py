@@ -98,6 +98,18 @@ def test_problems_without_a_known_solution_are_counted_and_what_pays_everything_
     assert any("solves every problem" in fault for fault in check.faults)
 
 
+def test_a_reward_function_that_always_fails_does_not_pass_for_free_text():
+    class Failing(Arithmetic):
+        def problem(self, index, split):
+            return replace(super().problem(index, split), solution=None)
+
+        def verify(self, problem, text):
+            return Verdict(score=0.0, status="error", note="TypeError: five parameters")
+
+    (first, *_) = check_task(Failing(), problems=2).faults
+    assert first == "the verifier fails on an empty response: TypeError: five parameters"
+
+
 def test_levels_are_whole_numbers_and_what_a_draft_says_is_text():
     class Named(Arithmetic):
         levels = ("easy", "hard")

@@ -138,6 +138,13 @@ def test_a_reward_that_cannot_be_used_is_one_sentence(own, text, sentence):
 
 
 REFINED = "from prorl.envs.families.numbers import LinearEquation\nclass score(LinearEquation):\n ood_levels = ()\n "
+UNFINISHED = """
+from prorl.envs import ProceduralTask
+class score(ProceduralTask):
+    levels = (1,)
+    def generate(self, rng, level): pass
+    def score(self, payload, answer): pass
+"""
 READ_ONLY = """
 from prorl.envs.families.numbers import Arithmetic
 class score(Arithmetic):
@@ -150,6 +157,7 @@ class score(Arithmetic):
     [
         ("def score(): raise RuntimeError('no')", "RuntimeError: no"),
         ("score = list", "a task needs domain, splits"),
+        (UNFINISHED, "a task needs domain: set it in the class"),
         (READ_ONLY, "no task can be made of it: AttributeError"),
         ("def score(): raise SystemExit", "no task can be made of it: SystemExit"),
         ("class score:\n def __init__(self, sides): pass", "no task can be made of it: TypeError"),

@@ -120,6 +120,8 @@ def test_it_says_who_solves_what_and_a_part_without_votes_has_no_majority():
     found = row(tables, "Who solves what in 4 tries, beyond guessing", "all")
     assert found == ["all", "held-out", "4", "–", "1", "1", "0", "0.3", "1", "0", "0.3", "1"]
     assert row(tables, "Pattern of each task", "t")[1:3] == ["held-out", "unclear"]
+    (pattern,) = (table for table in tables if table.title == "Pattern of each task")
+    assert pattern.columns[4:6] == ("pass@1 beyond guessing", "pass@4 beyond guessing")
     assert row(tables, "Answers", "base")[4] == "–"
 
 

@@ -10,6 +10,7 @@ from transformers import (
     GPT2Config,
     GPT2LMHeadModel,
     LlamaModel,
+    MambaConfig,
     PreTrainedTokenizerFast,
     T5Config,
 )
@@ -130,6 +131,12 @@ def test_a_damaged_checkpoint_is_refused(tmp_path):
 def test_a_model_without_a_causal_head_is_refused(tmp_path):
     T5Config(d_model=8, num_layers=1).save_pretrained(tmp_path)
     with pytest.raises(ModelError, match="no causal language-model head"):
+        load(tmp_path)
+
+
+def test_a_model_without_attention_is_refused(tmp_path):
+    MambaConfig(hidden_size=8, num_hidden_layers=1).save_pretrained(tmp_path)
+    with pytest.raises(ModelError, match=r"\(mamba\) has no attention heads"):
         load(tmp_path)
 
 

@@ -167,6 +167,7 @@ def tell(
     Examples: `prorl tell nano kl.coef=5e-4 optimizer.lr=1e-4` · `prorl tell nano kl.coef=plan` ·
     `prorl tell nano pause` · `prorl tell nano note "new verifier from here on"`
     """
+    from prorl.commands import OBEYED
     from prorl.commands import tell as give
 
     def confirm(move: str) -> bool:
@@ -174,7 +175,7 @@ def tell(
 
     folder = run_folder(run)
     give(folder, command, confirm=confirm)
-    echo(f"the command is in the inbox of {folder}: obeyed when the current step ends")
+    echo(f"the command is in the inbox of {folder}: {OBEYED}")
 
 
 @app.command()

@@ -112,7 +112,8 @@ def _one(makers: Mapping[str, Callable[[], Task]], name: str) -> Callable[[], Ta
     if ":" in name:
         return partial(make_task, absolute(name, Path()))
     if name not in makers:
-        raise ProrlError(f"no task {name!r}; {nearest(name, makers, 'see `prorl tasks list`')}")
+        known = "see `prorl tasks list`; one of your own is FILE.py:NAME"
+        raise ProrlError(f"no task {name!r}; {nearest(name, makers, known)}")
     return makers[name]
 
 

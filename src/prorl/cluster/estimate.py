@@ -294,11 +294,13 @@ def _stored_size(path: str) -> Size | None:
 
     try:
         config = AutoConfig.from_pretrained(path, local_files_only=True)
+        with torch.device("meta"):
+            model = AutoModelForCausalLM.from_config(config)
     except Exception:  # as loading will say, which knows what to do about it
         return None
-    with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(config)
     text = config.get_text_config()
+    if getattr(text, "num_attention_heads", None) is None:
+        return None
     return Size(
         parameters=sum(parameter.numel() for parameter in model.parameters()),
         hidden_size=text.hidden_size,

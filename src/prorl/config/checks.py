@@ -125,6 +125,11 @@ def contradictions(config: RunConfig) -> Iterator[str]:
     drawn = {name: task.weight for name, task in config.tasks.items()}
     if not any(drawn.values()) or (warmup and not any((drawn | warmup.weights).values())):
         yield "every task has weight 0, in training or in the warm-up: give at least one a positive weight"
+    if 0 < config.reset.every < config.reset.cooldown:
+        yield (
+            f"reset.every ({config.reset.every}) is below reset.cooldown ({config.reset.cooldown}), within which "
+            "there is no second reset: lower reset.cooldown"
+        )
     starts = [stage.at for stage in config.stages]
     if starts != sorted(set(starts)):
         yield f"stages must begin at ascending steps, not {starts}"

@@ -217,14 +217,14 @@ def _keyed(value: Any) -> Any:
 
 
 def _place(recipe: DictConfig, folder: Path) -> None:
-    """Make paths of the user's own code absolute, and those of data where they lie beside the recipe."""
+    """Make paths of the user's own code absolute, and those of data that is there."""
     for name, task in _plain_tasks(recipe).items():
         for key, said in task.items() if isinstance(task, dict) else ():
             if not isinstance(said, str):
                 continue
             if key in ("use", "grade"):
                 recipe.tasks[name][key] = absolute(said, folder)
-            elif key == "path" and folder != Path() and (folder / said).exists():
+            elif key == "path" and (folder / said).exists():
                 recipe.tasks[name][key] = str((folder / said).resolve())
 
 

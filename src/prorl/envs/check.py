@@ -95,7 +95,10 @@ def _faults(task: Task, problems: Sequence[Problem], baseline: Baseline, spent: 
             elif verdict.score < task.pass_threshold:
                 yield f"the known solution of problem {problem.index} scores {verdict.score:g}"
         for text, name in (("", "an empty response"), (problem.prompt, "an echo of the prompt")):
-            if _verdict(task, problem, text, spent).score > 0:
+            verdict = _verdict(task, problem, text, spent)
+            if verdict.status == "error":
+                yield f"the verifier fails on {name}: {verdict.note}"
+            if verdict.score > 0:
                 yield f"{name} scores"
     if _verdict(task, problems[0], FREE_TEXT, spent).answered:
         return

@@ -218,7 +218,12 @@ def _fault(task: Task) -> str | None:
     if isinstance(task, ProceduralTask) and not hasattr(task, "weights"):
         return "the task's __init__ must call super().__init__(weights)"
     if missing := [member for member in TASK_MEMBERS if not hasattr(task, member)]:
-        return f"a task needs {', '.join(missing)}: derive it from prorl.envs.ProceduralTask"
+        way = (
+            "set it in the class"
+            if isinstance(task, ProceduralTask)
+            else "derive it from prorl.envs.ProceduralTask"
+        )
+        return f"a task needs {', '.join(missing)}: {way}"
     if not isinstance(task.domain, str):
         return f"the task's domain must be a text, not {task.domain!r}"
     return None if task.splits else "the task has no problems: name at least one of its levels"

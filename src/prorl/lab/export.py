@@ -26,6 +26,7 @@ from prorl.control.state import fold
 from prorl.envs.errors import ProrlError
 from prorl.envs.files import StorageError, hash_folder
 from prorl.lab.report.rollouts import read_records
+from prorl.lab.report.summary import trained_tasks
 from prorl.lab.results import NAMES, Gains, gain_table, gains, newest_pairs
 from prorl.lab.tables import Cell, Number, Table, count, plain, to_markdown
 from prorl.local.backend import Dtype
@@ -243,12 +244,13 @@ def _front_matter(config: RunConfig) -> str:
 
 def _summary(story: RunHistory, config: RunConfig, model: Exported) -> str:
     base = "a tiny base that knew only such tasks" if config.model.path is None else plain(config.model.path)
+    trained = trained_tasks(config.model_dump(mode="json")["tasks"])
     responses = story.steps.total("rollout_stats.rollouts")
     tokens = int(story.steps.total("rollout_stats.sampled_tokens"))
     return (
         f"A language model of {_amount(model.parameters)} parameters ({plain(model.architecture)}, {model.dtype}), "
         "trained by prolonged reinforcement learning with verifiable rewards (ProRL v2), with prorl "
-        f"{__version__}, on these tasks: {plain(', '.join(config.tasks))}. It began as {base}, and is the policy "
+        f"{__version__}, on these tasks: {plain(', '.join(trained))}. It began as {base}, and is the policy "
         f"after step {model.step} of {config.steps}. Until then {responses:,.0f} responses with {_amount(tokens)} "
         "tokens were sampled and judged by programs."
     )

@@ -225,7 +225,8 @@ def pattern_table(found: Sequence[TaskPattern], k: int) -> Table:
     for one in found:
         decided = (one.at_1, one.at_k, *((one.early, one.late) if halves else ()))
         rows.append((one.task, NAMES[one.part], one.pattern, one.problems, *map(difference_cell, decided)))
-    columns = ("task", "part", "pattern", "problems", "pass@1", "pass@k" if k == 1 else f"pass@{k}", *halves)
+    rates = (f"pass@{name} beyond guessing" for name in (1, "k" if k == 1 else k))
+    columns = ("task", "part", "pattern", "problems", *rates, *halves)
     return Table(title="Pattern of each task", columns=columns, rows=tuple(rows))
 
 
@@ -353,7 +354,7 @@ def tasks_moved(found: Sequence[TaskPattern], k: int) -> str:
         rose = f"rose on {len(up)} of {tasks}: {listing(up)}" if up else f"rose on none of {tasks}"
         fell = f", and surely fell on {len(down)}: {listing(down)}" if down else ""
         told.append(
-            f"The reasoning boundary, pass@{k}, surely {rose}{fell} (95 % intervals; by chance about "
+            f"The reasoning boundary, pass@{k} beyond guessing, surely {rose}{fell} (95 % intervals; by chance about "
             f"{0.025 * len(gained):.1f} would seem so either way)."
         )
     return " ".join(told)

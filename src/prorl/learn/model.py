@@ -43,6 +43,10 @@ def load_model(source: str | Path, *, dtype: torch.dtype, device: torch.device |
             f"{source} ({config.model_type}) has no causal language-model head; give a decoder-only model"
         )
     text = config.get_text_config()
+    if getattr(text, "num_attention_heads", None) is None:
+        raise ModelError(
+            f"{source} ({config.model_type}) has no attention heads; give a transformer with causal attention"
+        )
     for name, value in vars(text).items():  # no dropout, in training mode either
         if isinstance(value, float) and ("dropout" in name or name.endswith("pdrop")):
             setattr(text, name, 0.0)

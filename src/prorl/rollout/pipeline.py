@@ -268,7 +268,7 @@ def sample_problems(
     if groups and not judged:
         note = groups[0].rollouts[0].verdict.note
         raise VerifierError(
-            f"verifiers failed on every response of a validation, on the first one with: {note}"
+            f"verifiers failed on every response of a validation or measurement, on the first one with: {note}"
         )
     return judged
 

@@ -69,6 +69,13 @@ def front(text):
     return yaml.safe_load(text.split("---\n")[1])
 
 
+def test_what_was_never_trained_is_not_named_as_trained():
+    (summary,) = (line for line in card().splitlines() if "on these tasks" in line)
+    assert "countdown" in summary
+    assert "pushing" not in summary
+    assert "blicket" not in summary
+
+
 # -- where the hub looks
 
 

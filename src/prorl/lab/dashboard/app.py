@@ -29,7 +29,7 @@ from starlette.routing import Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from prorl.commands import UnconfirmedError, tell
+from prorl.commands import OBEYED, UnconfirmedError, tell
 from prorl.envs.errors import ProrlError
 from prorl.lab.dashboard.hub import Hub
 from prorl.lab.dashboard.pages import RunPage, RunsPage, find_runs, overlaid
@@ -172,7 +172,7 @@ class _Dashboard:
             return _said(422, str(error))
         except OSError as error:
             return _said(422, f"the inbox cannot be written: {error}")
-        return _said(200, "the command is in the inbox: obeyed when the current step ends")
+        return _said(200, f"the command is in the inbox: {OBEYED}")
 
     async def asset(self, request: Request) -> Response:
         """A file of the page. The browser keeps it, and asks each time whether it is still the same."""

@@ -35,8 +35,8 @@ ABOUT_INDEX = (
     "that length of the corpus: 0 where all of it is in the corpus. A gain whose interval includes 0 may be chance."
 )
 PATTERNS = (
-    "diminish: pass@1 surely up and pass@{k} surely down; plateau: pass@{k} up early and surely slower after; "
-    "sustained: still surely up in the second half; gain: surely up; unclear: the intervals do not decide. "
+    "Guesses are left out. diminish: pass@1 surely up and pass@{k} surely down; plateau: pass@{k} up early and "
+    "surely slower after; sustained: still surely up in the second half; gain: surely up; unclear: the intervals do not decide. "
     "{halves} Differences are in percentage points with 95 % intervals over problems."
 )
 ANSWERED = (

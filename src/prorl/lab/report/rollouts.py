@@ -93,7 +93,7 @@ def in_turn(items: Iterable[T], group: Callable[[T], str], most: int) -> list[T]
 def _card(step: str, records: Sequence[Mapping[str, Any]]) -> str:
     """A problem of a step with its right answer, if one is known, and the responses to it."""
     first = records[0]
-    trained = "trained on" if first.get("trained") else "not trained on"
+    trained = "trained on" if first.get("trained") else "group dropped"
     about = " · ".join((str(first.get("task", "")), _domain(first), f"level {first.get('level')}", trained))
     right = shortened(str(first.get("answer", "")))
     known = right and f'<p class="answer">right answer: <code>{escape(right)}</code></p>'
@@ -136,8 +136,8 @@ def solvable_html(moves: Sequence[Move]) -> str:
     found.sort(key=lambda move: (not move.sure, -move.trained.solved))
     shown = in_turn(found, lambda move: move.base.domain, PAIRS)
     text = paragraph(
-        f"{len(shown)} of {count(len(found), 'problem')}, that the base did not solve and the trained "
-        "model did, those it solves most often first: the base's first response, and the first that passed."
+        f"{len(shown)} of {count(len(found), 'problem')} that the trained model solves beyond guessing and the base "
+        "does not, the surest of each domain first: the base's first response, and the first of the model that passed."
     )
     return text + "".join(map(_pair, shown))
 

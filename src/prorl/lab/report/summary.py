@@ -63,7 +63,7 @@ def _one(run: RunHistory) -> str:
 
 def _trained(run: RunHistory) -> str:
     model, listed = run.config.get("model") or {}, run.config.get("tasks") or {}
-    tasks = [str(name) for name, settings in listed.items() if _is_trained(str(name), settings or {})]
+    tasks = trained_tasks(listed)
     more = f" and {len(tasks) - TASKS_NAMED} more" if len(tasks) > TASKS_NAMED else ""
     rollouts, tokens = (run.steps.total(f"rollout_stats.{name}") for name in ("rollouts", "sampled_tokens"))
     what = f"on {count(len(tasks), 'task')} ({', '.join(tasks[:TASKS_NAMED])}{more}) for"
@@ -74,6 +74,11 @@ def _trained(run: RunHistory) -> str:
         f"{name} was trained {what} {_progress(run)} steps: {rollouts:,.0f} rollouts with {tokens:,.0f} sampled "
         f"tokens in {duration(run.steps.total('seconds.total'))} of training."
     )
+
+
+def trained_tasks(listed: Mapping[str, Any]) -> list[str]:
+    """The names of those tasks of a recipe that it trains on."""
+    return [str(name) for name, settings in listed.items() if _is_trained(str(name), settings or {})]
 
 
 def _is_trained(name: str, settings: Mapping[str, Any]) -> bool:
