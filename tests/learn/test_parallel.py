@@ -3,6 +3,7 @@
 import dataclasses
 import math
 import pickle
+from random import Random
 
 import pytest
 import torch
@@ -10,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prorl.learn.optim import FILE
-from prorl.learn.packing import Row, deal, deal_batch
+from prorl.learn.packing import Row, deal, deal_batch, deal_rounds, gather_rows, lockstep
 from prorl.learn.parallel import WEIGHTS
 from prorl.types import Batch, PromptActions
 from support.learners import COMPILING, HPARAMS, PLAIN, action_of, batch, learner, with_advantage
@@ -191,6 +192,26 @@ def test_rows_are_dealt_evenly_and_each_once(lengths, ranks):
     loads = [sum(row.positions for row in hand) for hand in hands]
     assert max(loads) - min(loads) <= max(lengths, default=0)
     assert deal(rows_of(lengths), ranks) == hands
+
+
+@given(st.lists(st.integers(1, 50), max_size=60), st.integers(1, 6))
+def test_rounds_hold_each_row_once_and_the_largest_passes_first(lengths, ranks):
+    plans = deal_rounds(rows_of(lengths), ranks, budget=60)
+    assert sorted(row.positions for plan in plans for part in plan for row in part) == sorted(lengths)
+    assert lockstep(plans) == lockstep(plans[:1])  # the first rank has the largest of each round
+
+
+def test_ranks_wait_for_each_other_as_little_as_either_way_allows():
+    """Many rows of very different lengths in rounds; a few short ones, which one pass would hold, on all ranks."""
+    draw = Random(0)
+    many = rows_of([3 + min(82, int(draw.lognormvariate(3.4, 0.8))) for _ in range(2048)])
+    by_rank = [gather_rows(dealt, budget=164) for dealt in deal(many, 32)]
+    work = sum(row.positions for row in many) / 32
+    assert work / lockstep(by_rank) < 0.92
+    assert work / lockstep(deal_rounds(many, 32, budget=164)) > 0.96
+    group = PromptActions(prompt=(1, 2), actions=tuple(action_of(range(9)) for _ in range(8)))
+    hands = deal_batch(Batch(groups=(group,)), updates=1, ranks=4, budget=4000, pair_cost=None)
+    assert [sum(map(len, share.passes)) for (share,) in hands] == [2, 2, 2, 2]
 
 
 @given(st.integers(0, 5), st.integers(1, 4), st.integers(1, 4), st.sampled_from([None, 0.001]))

@@ -9,7 +9,7 @@ of passes; counts are over all ranks, so a denominator needs no communication.
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import pairwise, zip_longest
 
 import torch
 from torch import Tensor
@@ -117,6 +117,25 @@ def deal(rows: Sequence[Row], ranks: int) -> list[list[Row]]:
     return dealt
 
 
+def deal_rounds(rows: Sequence[Row], ranks: int, *, budget: int) -> list[list[list[Row]]]:
+    """Micro-batches of each rank: those of all rows, the largest first, a round of them after the other.
+
+    Better than `deal` and then `gather_rows` where there are many, as those of a round are of about the same size.
+    """
+    cut = sorted(gather_rows(rows, budget=budget), key=_computed, reverse=True)
+    return [cut[rank::ranks] for rank in range(ranks)]
+
+
+def lockstep(plans: Sequence[Sequence[Sequence[Row]]]) -> int:
+    """Positions that ranks wait for which begin every pass together, as FSDP's do: the largest of each pass."""
+    return sum(max(map(_computed, passes)) for passes in zip_longest(*plans, fillvalue=()))
+
+
+def _computed(rows: Sequence[Row]) -> int:
+    """Positions of a micro-batch, padding included; its first row is the longest."""
+    return len(rows) * rows[0].positions if rows else 0
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Share:
     """What one rank computes of a mini-batch, and counts over all ranks."""
@@ -140,9 +159,10 @@ def deal_batch(
     shares: list[list[Share]] = [[] for _ in range(ranks)]
     for start, end in pairwise(bounds):
         rows = plan_rows(groups[start:end], budget=budget, pair_cost=pair_cost)
-        plans = [gather_rows(dealt, budget=budget) for dealt in deal(rows, ranks)]
+        by_rank = [gather_rows(dealt, budget=budget) for dealt in deal(rows, ranks)]
+        plans = min(by_rank, deal_rounds(rows, ranks, budget=budget), key=lockstep)
         tokens = sum(group.action_tokens for group in groups[start:end])
-        positions = sum(len(part) * part[0].positions for plan in plans for part in plan)
+        positions = sum(_computed(part) for plan in plans for part in plan)
         for share, plan in zip(shares, plans, strict=True):
             passes = (*map(tuple, plan), *[()] * (max(map(len, plans)) - len(plan)))
             share.append(Share(passes=passes, action_tokens=tokens, positions=positions))

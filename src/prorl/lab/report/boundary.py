@@ -36,8 +36,8 @@ ABOUT_INDEX = (
 )
 PATTERNS = (
     "Guesses are left out. diminish: pass@1 surely up and pass@{k} surely down; plateau: pass@{k} up early and "
-    "surely slower after; sustained: still surely up in the second half; gain: surely up; unclear: the intervals do not decide. "
-    "{halves} Differences are in percentage points with 95 % intervals over problems."
+    "surely slower after; sustained: still surely up in the second half; gain: surely up; unclear: the intervals "
+    "do not decide. {halves} Differences are in percentage points with 95 % intervals over problems."
 )
 ANSWERED = (
     "A response without an answer fails by its format: the verifier found nothing to judge. What a model gains in "
