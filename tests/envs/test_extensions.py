@@ -130,6 +130,9 @@ def test_code_without_a_source_has_a_fingerprint_too():
         ("x = 1\nraise SystemExit(3)", r"SystemExit: 3 \(line 2\)"),
         ("class Reward: pass", "it has no score, only Reward"),
         ("score = 3", "it is of type int, not a function"),
+        ("def score(response, gold): return 1", r"cannot be called with \(response, row, gold\): too many"),
+        ("class score: pass", r"cannot be called with \(response, row, gold\): too many"),
+        ("score = type", r"cannot be called with \(response, row, gold\): no signature"),
     ],
 )
 def test_a_reward_that_cannot_be_used_is_one_sentence(own, text, sentence):

@@ -2,8 +2,25 @@
 
 import pytest
 
-from prorl.envs.extract import MAX_CODE_CHARS, extract_code
+from prorl.envs.extract import MAX_CODE_CHARS, extract_answer, extract_code
 from support.timing import cpu_seconds
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        ("<answer>12</answer>", "12"),
+        (r"<answer>\boxed{12}</answer>", "12"),
+        (r"<answer>It is $\boxed{\text{No}}$.</answer>", "No"),
+        (r"\boxed{\text{Sunday}}", "Sunday"),
+        ("<answer>$12$</answer>", "12"),
+        ("<answer>$1 or $2</answer>", "$1 or $2"),
+        (r"<answer>\text{}</answer>", None),
+    ],
+)
+def test_one_answer_in_all_its_dresses(text, answer):
+    assert extract_answer(text) == answer
+
 
 CODE = "n = int(input())\nprint(n * 2)"
 

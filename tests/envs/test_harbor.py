@@ -18,7 +18,7 @@ from prorl.envs.check import check_task
 from prorl.envs.errors import ProrlError, UsageError
 from prorl.envs.extensions import absolute, find
 from prorl.envs.extract import extract_script
-from prorl.envs.harbor import ENGINES, FORM, HarborTask
+from prorl.envs.harbor import ENGINES, FORM, Environment, HarborTask
 from prorl.envs.registry import VerifierSpec, make_task, make_verifier
 from prorl.local.judge import LocalJudge
 
@@ -176,9 +176,19 @@ def test_a_recipe_names_a_folder_of_tasks(engine, tmp_path):
     assert others.count("its rows are not those of the run: start anew") == 1
 
 
+def test_sizes_may_have_units():
+    said = Environment.model_validate({"memory": "8G", "storage": "512M"})
+    assert (said.memory_mb, said.storage_mb) == (8192, 512)
+    assert Environment.model_validate({"memory_mb": 100}).options[2:4] == ["--memory", "100m"]
+
+
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [
+        (
+            "[environment]\nmemory = '8 bananas'",
+            r"task.toml: environment.memory: Input should be a valid integer",
+        ),
         ("[agent]\ntimeout_sec = 'long'", r"task.toml: agent.timeout_sec: Input should be a valid number"),
         ("[agent", r"Expected ']'"),
         ("[[steps]]\nname = 'first'", "has several steps; here a task is one script in one container"),

@@ -173,7 +173,10 @@ def load_reward(extension: Extension) -> Reward:
     function = load(extension)
     if not callable(function):
         raise UsageError(f"{extension.use}: it is of type {type(function).__name__}, not a function")
-    call = _caller(function)
+    try:
+        call = _caller(function)
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"{extension.use} cannot be called with (response, row, gold): {error}") from None
 
     def reward(response: str, row: Mapping[str, Any], gold: Any) -> Verdict:
         found = call(response, row, gold)
@@ -230,7 +233,8 @@ def _fault(task: Task) -> str | None:
 
 
 def _caller(function: Callable[..., Any]) -> Callable[[str, Mapping[str, Any], Any], Any]:
-    names = inspect.signature(function).parameters
+    signature = inspect.signature(function)
+    names = signature.parameters
     if "completions" in names:
 
         def as_trl(response: str, row: Mapping[str, Any], gold: Any) -> Any:
@@ -247,6 +251,7 @@ def _caller(function: Callable[..., Any]) -> Callable[[str, Mapping[str, Any], A
             ground_truth=gold,
             extra_info=row.get("extra_info"),
         )
+    signature.bind("", {}, None)
     return function
 
 

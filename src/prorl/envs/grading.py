@@ -26,7 +26,6 @@ from prorl.envs.extract import (
     after_thinking,
     extract_answer,
     extract_code,
-    last_box,
 )
 from prorl.envs.sandbox.jobs import Limits
 from prorl.envs.types import Verdict
@@ -135,7 +134,7 @@ def judge(payload: Payload, prompt: str, text: str, run: Runner) -> Verdict:
     answer = extract_answer(text)
     if answer is None:
         return NO_ANSWER
-    right = _is_right(payload, last_box(answer) or answer)
+    right = _is_right(payload, answer)
     return Verdict(score=1.0, status="ok") if right else Verdict(score=0.0, status="wrong")
 
 

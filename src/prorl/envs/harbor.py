@@ -8,6 +8,7 @@ in the container: tests that trust a program in there can be deceived.
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -17,8 +18,17 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from secrets import token_hex
+from typing import Annotated, Any
 
-from pydantic import BaseModel, PositiveFloat, PositiveInt, ValidationError
+from pydantic import (
+    AliasChoices,
+    BaseModel,
+    BeforeValidator,
+    Field,
+    PositiveFloat,
+    PositiveInt,
+    ValidationError,
+)
 
 from prorl.envs.base import NO_ANSWER, OTHER_ROWS, FixedTask
 from prorl.envs.errors import UsageError
@@ -61,14 +71,24 @@ class Phase(BaseModel):
         return [*([] if self.user is None else ["--user", str(self.user)]), *_variables(self.env)]
 
 
+def _megabytes(said: Any) -> Any:
+    """`8G` or `512M` as a number of megabytes; anything else as it is."""
+    found = re.fullmatch(r"([0-9]+)\s*([MG])i?B?", said) if isinstance(said, str) else None
+    return int(found[1]) * (1024 if found[2] == "G" else 1) if found else said
+
+
+Megabytes = Annotated[PositiveInt, BeforeValidator(_megabytes)]
+
+
 class Environment(BaseModel):
     """`[environment]`: the container."""
 
     docker_image: str | None = None
     build_timeout_sec: PositiveFloat = 600.0
     cpus: PositiveFloat | None = None
-    memory_mb: PositiveInt = 2048
-    storage_mb: PositiveInt = 10_240  # here the most that one file may have, within a factor of two
+    memory_mb: Megabytes = Field(2048, validation_alias=AliasChoices("memory_mb", "memory"))
+    # Here the most that one file may have, within a factor of two.
+    storage_mb: Megabytes = Field(10_240, validation_alias=AliasChoices("storage_mb", "storage"))
     env: Mapping[str, str] = {}
 
     @property

@@ -67,6 +67,7 @@ def quantity(gold):
         ("short_answer", {"answer": 0.5}, number("0.5")),
         ("short_answer", {"answer": "$\\frac12$"}, number("\\frac12")),
         ("short_answer", {"answer": ["$3$", "$-3$"]}, number("3, -3")),
+        ("short_answer", {"answer": "so $x^2$ is \\boxed{\\frac{1}{2}}."}, number("\\frac{1}{2}")),
         ("short_answer", {"answer": "1", "tolerance": "1e-1"}, number("1", 0.1)),
         ("short_answer", {"answer": "1", "tolerance": None}, number("1")),
         ("short_answer", {"answer": "1", "tolerance": ""}, number("1")),
@@ -135,6 +136,7 @@ def test_options_in_all_forms_are_listed_where_the_question_does_not(options):
     [
         ({"text": ["argon", "iron"], "label": ["1", "2"]}, "2", "B"),
         (["argon", "iron"], 1, "B"),
+        (["argon", "iron"], "1", "B"),  # from CSV
         (["2", "0"], 1, "B"),
         (["2", "1"], 1, "B"),
         ([2, 1], "1", "B"),

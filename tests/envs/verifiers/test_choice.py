@@ -33,6 +33,11 @@ def test_the_text_of_an_option_names_it(answer, letter):
     assert choice_of(answer, OPTIONS) == letter
 
 
+def test_an_option_may_begin_like_an_introduction():
+    options = ["Choice overload", "Option value", "Answer bias", "x"]
+    assert [choice_of(option, options) for option in options] == ["A", "B", "C", "D"]
+
+
 def test_a_text_that_two_options_share_names_neither():
     assert choice_of("same", ["same", "Same", "other"]) is None
     assert choice_of("B. same", ["same", "Same", "other"]) == "B"

@@ -19,6 +19,9 @@ from prorl.envs.verifiers.math import gold_verifies, is_harmless, math_equal
 from support.timing import cpu_seconds
 
 RIGHT = [
+    # named sets, and values of several variables in their order
+    ("(0,1)", r"x\in(0,1)"), (r"x\in(2,\infty)", "x>2"), (r"x\in[-1,3)", r"-1\le x<3"), ("3, 2", "x_1=2, x_2=3"),
+    ("1, 2", "x=1, y=2"), (r"(1,3)\cup(4,5)", r"a \in (1,3)\cup(4,5)"),
     ("**42**", "42"), (r"0.\bar{3}", "1/3"),
     # numbers: exact, however they are written
     ("1/2", "0.5"), (r"\frac12", "0.5"), (r"\dfrac{-1}{2}", r"-\frac{1}{2}"), ("4/8", "1/2"), ("142", "142.0"),
@@ -101,7 +104,11 @@ WRONG = [
     # relations
     ("2x+y=3", "y=3+2x"), ("x+y<2", "x+y>2"), ("x^2=4", "x=2"),
     # bases, words
-    ("1010_3", "1010_2"), ("10_2", "10"), ("Tuesday", "Thursday"), ("yes", "no"), ("A", "B"),
+    ("1010_3", "1010_2"), ("10_2", "10"), ("2, 1", "x=1, y=2"), ("x=2, y=1", "1, 2"),
+    # what cannot be read is not paid for its last fraction
+    (r"\frac{1}{3} \cap \frac{1}{2}", r"\frac{1}{2}"), (r"3+\frac{1}{2}-", r"\frac{1}{2}"),
+    ("0.5", r"]0,\frac{1}{2}["), (r"\det \frac{1}{2}", r"\frac{1}{2}"), (r"\arcsin^{-1}(x)", r"\frac{1}{2}"),
+    (r"y\in(2,\infty)", "x>2"), ("Tuesday", "Thursday"), ("yes", "no"), ("A", "B"),
     ("either 5 or 6", "5"), (r"\{ \}", r"\{0\}"),
     # sets of real numbers
     (r"\mathbb{R}\setminus\{0\}", r"(-\infty,\infty)"), (r"\mathbb{R}\setminus\{1\}", r"(-\infty,0)\cup(0,\infty)"),

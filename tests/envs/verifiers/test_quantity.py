@@ -32,6 +32,8 @@ def test_what_is_no_unit(text):
 
 
 @pytest.mark.parametrize(("answer", "gold"), [
+    (r"\lambda = 500\text{ nm}", "500 nm"), ("500 nm", r"\lambda = 500\text{ nm}"), ("KE = 5 J", "5 J"),
+    (r"\Delta H = -5 \text{ kJ}", "-5 kJ"), (r"2.998\times10^8", r"3\times10^8"), ("2.998e8", "3e8"),
     ("500 g", "0.5 kg"), ("36 km/h", "10 m/s"), (r"1.0\times10^{3}\ \text{V}", "1 kV"), ("25 °C", "298.15 K"),
     ("77 °F", r"25\,^\circ\mathrm{C}"), ("v = 12 m/s", r"12\ \mathrm{m\,s^{-1}}"), ("4 J/(g K)", "4000 J/(kg K)"),
     ("90°", "1.5708 rad"), ("50%", "0.5"), ("0.5", "50 %"), ("1/2 A", "500 mA"), ("1 500 Pa", "1.5 kPa"),

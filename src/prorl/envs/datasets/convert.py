@@ -149,7 +149,7 @@ def _instructions(fields: Fields, _: Runner, checkers: str | None = None) -> Pre
 
 def _own(fields: Fields, _: Runner) -> Prepared:
     question = user_text(fields["prompt"])
-    row = {"prompt": fields["prompt"], **fields["row"]}  # TRL's signature asks for it by this name
+    row = {**fields["row"], "prompt": fields["prompt"]}  # TRL's signature asks for it by this name
     payload = {"kind": "own", "gold": fields.get("answer"), "row": row}
     payload = json.loads(json.dumps(payload, default=str))  # dates and bytes, say
     return Prepared(question=question, prompt=question, payload=payload)
@@ -184,9 +184,10 @@ def _choice(question: str, options: Sequence[str], right: str) -> Prepared:
 
 
 def _gold(value: Any) -> str:
-    """An answer as text: floats that are whole lose their point, lists become one line, dollars go."""
+    """An answer as text: what its last box holds. Whole floats lose their point, lists become one line."""
     parts = value if isinstance(value, list | tuple) else [value]
-    texts = [as_text(part).rpartition("####")[2].strip("$ ") for part in parts]  # GSM8K's mark of the answer
+    texts = [as_text(part).rpartition("####")[2] for part in parts]  # GSM8K's mark of the answer
+    texts = [(last_box(text) or text).strip("$ ") for text in texts]  # of a worked solution the box
     if not texts or not all(texts):
         raise Drop("no answer")
     return ", ".join(texts)
@@ -221,16 +222,19 @@ def _options(value: Any) -> tuple[tuple[str, ...], list[str]]:
 
 
 def _right(answer: Any, options: Sequence[str], labels: Sequence[str]) -> str:
-    """The right option by its letter or text: where rows have labels, the answer is one; a number is a place from 0.
+    """The right option by its letter or text: where rows have labels, the answer is one; a number is a place from 0,
+    and so are digits, as CSV has no numbers, where they are no option.
 
     Raises Drop: a number that is the place of one option and the text of another.
     """
     if (said := as_text(answer)) in labels:
         return ascii_uppercase[labels.index(said)]
-    if isinstance(answer, int) and 0 <= answer < len(options) and not labels:
-        if said in options and options[answer] != said:
+    digits = said.isdecimal() and len(said) < 3 and said not in options
+    place = answer if isinstance(answer, int) else int(said) if digits else -1
+    if 0 <= place < len(options) and not labels:
+        if said in options and options[place] != said:
             raise Drop("a number that is a place and an option: say the letter or the text")
-        return ascii_uppercase[answer]
+        return ascii_uppercase[place]
     return said
 
 

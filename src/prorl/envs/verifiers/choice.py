@@ -33,8 +33,11 @@ def choice_of(answer: str, options: Sequence[str]) -> str | None:
     """
     if len(answer) > MAX_CHARS or len(options) > len(ascii_uppercase):
         return None
-    text = _INTRODUCTION.sub("", normalised(_EMPHASIS.sub("", answer))).strip()
+    said = normalised(_EMPHASIS.sub("", answer)).strip()
+    text = _INTRODUCTION.sub("", said).strip()
     folded = [_folded(option) for option in options]
+    if text != said and folded.count(_folded(said)) == 1:  # an option that begins like an introduction
+        return ascii_uppercase[folded.index(_folded(said))]
     if match := _LETTER.match(text):
         letter, rest = (match[1] or match[2]).upper(), text[match.end() :].lstrip(" .):")
         position = ascii_uppercase.index(letter)

@@ -179,6 +179,8 @@ class _Formula(Reader):
             base = self._log_base if base is None and name == "log" else base
             return self._raise(self._logarithm(operand, base), power)
         inverse = power == -1
+        if inverse and name.startswith("arc"):
+            raise UnreadableError
         value = getattr(self._math, ("a" if inverse else "") + _TRIGONOMETRIC[name])(operand)
         self.left_reals |= operand.imag == 0 and abs(value.imag) > self._math.mpf("1e-40")
         return self._raise(self._checked(value), one if inverse else power)

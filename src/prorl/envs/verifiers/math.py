@@ -79,7 +79,8 @@ def gold_verifies(gold: str) -> bool:
     """
     text = normalised(gold)
     is_read_back = last_box(f"\\boxed{{{gold}}}") == gold and len(gold) <= MAX_CHARS
-    return is_read_back and text != "" and _is_comparable(text)
+    named = _NAMED.fullmatch(text)
+    return is_read_back and text != "" and _is_comparable(named[2] if named else text)
 
 
 def _is_comparable(text: str) -> bool:
@@ -135,7 +136,9 @@ def _without_names(answer: str, gold: str) -> tuple[str, str]:
     named_answer, named_gold = _NAMED.fullmatch(answer), _NAMED.fullmatch(gold)
     if named_answer and named_gold and compact(named_answer[1]) == compact(named_gold[1]):
         return _last_member(named_answer[2]), _last_member(named_gold[2])
-    if not _SIGN.search(gold):
+    if (relation := relation_of(gold)) and named_answer and compact(named_answer[1]) == compact(relation[0]):
+        return _last_member(named_answer[2]), gold  # `x \\in (2, \\infty)` is `x > 2`
+    if not _SIGN.search(gold) and not named_gold:
         return _last_member(named_answer[2] if named_answer else answer), gold
     if named_gold and not _SIGN.search(answer):
         return answer, _last_member(named_gold[2])
@@ -199,7 +202,7 @@ def _same_parts(answer: Parts, gold: Parts, depth: int) -> bool:
     if gold.kind == "rows":
         rows = zip(answer.items, gold.items, strict=True)
         return all(_same_parts(row_of(a), row_of(b), depth) for a, b in rows)
-    if gold.kind not in ("set", "union"):
+    if gold.kind not in ("set", "union") or _is_assignment(answer, gold) or _is_assignment(gold, answer):
         pairs = zip(answer.items, gold.items, strict=True)
         return all(_equal(a, b, depth + 1) for a, b in pairs)
     left = list(gold.items)
@@ -209,6 +212,15 @@ def _same_parts(answer: Parts, gold: Parts, depth: int) -> bool:
             return False
         left.remove(found)
     return True
+
+
+def _is_assignment(named: Parts, bare: Parts) -> bool:
+    """Whether one side names different variables, `x=1, y=2`, and the other has values alone, whose order counts."""
+    names = [_NAMED.fullmatch(item) for item in named.items]
+    variables = {
+        compact(name[1]).partition("_")[0] for name in names if name
+    }  # x_1 and x_2 are roots, in any order
+    return all(names) and len(variables) > 1 and not any(map(_SIGN.search, bare.items))
 
 
 def _as_relations(answer: str, gold: str, depth: int) -> bool | None:
@@ -275,7 +287,11 @@ def _symbolic_equal(answer: str, gold: str) -> bool:
     from math_verify import LatexExtractionConfig, parse, verify
 
     logging.getLogger("math_verify").setLevel(logging.ERROR)  # it warns that its timeouts are off, on purpose
-    options = {"extraction_config": (LatexExtractionConfig(),), "fallback_mode": "no_fallback"}
+    options = {
+        "extraction_config": (LatexExtractionConfig(),),
+        "fallback_mode": "no_fallback",
+        "extraction_mode": "first_match",  # or the last fraction of a text that cannot be read counts alone
+    }
     try:
         parsed_gold, parsed = (
             parse(f"\\boxed{{{text}}}", parsing_timeout=None, **options) for text in (gold, answer)

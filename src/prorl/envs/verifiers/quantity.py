@@ -176,8 +176,10 @@ _CHANGES = re.compile(  # words behind a number that change it
     "|squared|cubed|factorial|choose|plus|minus|times|pi|sqrt|sin|cos|tan|log|ln|exp|or|and|to|mod|not|base|over|under"
 )
 _NAMED = re.compile(
-    r"^(?:pH(?![A-Za-z])|\\?[A-Za-z](?:_\{?\w{1,8}\}?)?\s*(?=[=≈]|\\approx))\s*(?:=|\\approx|≈)?\s*"
+    r"^(?:pH(?![A-Za-z])|(?:\\[A-Za-z]+\s*[A-Za-z]{0,3}|[A-Za-z]{1,3})(?:_\{?\w{1,8}\}?)?\s*(?=[=≈]|\\approx))"
+    r"\s*(?:=|\\approx|≈)?\s*"
 )
+_POWER_OF_TEN = re.compile(r"10\s*\^|[0-9][eE]")
 _IRRATIONAL = re.compile(r"\\(?:pi|sqrt)(?![A-Za-z])")
 _DIGIT_SPACES = re.compile(r"(?<=[0-9]) (?=[0-9]{3}(?![0-9]))")
 
@@ -277,7 +279,8 @@ def quantity_equal(answer: str, gold: str, *, rel_tol: float = REL_TOL) -> bool:
         candidates = [number]
     else:  # a share, an angle or a ratio: its number in units of one, and 50 % is also 50
         candidates = [number * one.unit.factor, *([number] if one.unit == PERCENT else ())]
-    is_count = other.unit is None and other.number.places is None and expected.denominator == 1
+    is_whole = other.number.places is None and expected.denominator == 1 and not _POWER_OF_TEN.search(gold)
+    is_count = other.unit is None and is_whole
     most = 0 if is_count else Fraction(rel_tol) * abs(expected)
     return any(value is not None and abs(value - expected) <= most for value in candidates)
 
