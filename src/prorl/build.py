@@ -366,7 +366,7 @@ def _local_backend(
     from prorl.local.workers import Workers
 
     model = load_model(source, dtype=torch.float32, device=device_of(config))
-    context, pad = context_limit(model), pad_id(tokens)
+    context, pad = context_limit(model), pad_id(tokens, model)
     require_room(config, context)
     learner = TorchLearner(model, learner_settings(config), with_reference=with_reference, pad_id=pad)
     ends = eos_ids(model.generation_config, tokens)

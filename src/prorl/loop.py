@@ -19,6 +19,7 @@ from prorl.control.detectors import Intervene, good_step, intervened
 from prorl.control.events import ReferenceReset, Stepped, Stopped, Validated, Warned
 from prorl.control.plan import Plan, hparams_now
 from prorl.control.state import RunState
+from prorl.envs.errors import UsageError
 from prorl.envs.files import StorageError
 from prorl.envs.mixture import KEPT
 from prorl.envs.seeds import derive, purpose
@@ -137,7 +138,8 @@ def prepare(run: Run, state: RunState, cursor: int) -> None:
     hparams = hparams_now(run.plan, replace(state, step=state.step + 1, asked=()))
     wave = wave_size(hparams.prompts_per_step, state.informative_share, hparams.wave_margin)
     for problem in map(problem_at(run, hparams), range(cursor, cursor + min(wave, KEPT))):
-        run.session.renderer.encode(problem.prompt, problem.history)
+        with suppress(UsageError):  # refused prompts are told of when they are drawn
+            run.session.renderer.encode(problem.prompt, problem.history)
 
 
 def problem_at(run: Run, hparams: HParams) -> Callable[[int], Problem]:

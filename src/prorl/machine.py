@@ -98,6 +98,8 @@ def device_of(config: RunConfig) -> torch.device:
         return torch.device("cpu" if cpus_per_gpu(address) is None else "cuda")
     try:
         device = torch.device(config.device)
+        if device.type == "meta":  # which computes nothing
+            raise RuntimeError
         if config.backend != "ray":  # whose driver computes nothing, and may be a machine without GPUs
             torch.empty(0, device=device)
     except (RuntimeError, AssertionError):  # the latter from a torch that was built without the device

@@ -6,18 +6,30 @@ import huggingface_hub.constants
 import pytest
 import torch
 from transformers import (
+    AutoModelForCausalLM,
     GenerationConfig,
     GPT2Config,
     GPT2LMHeadModel,
+    GPTNeoXConfig,
     LlamaModel,
     MambaConfig,
+    MixtralConfig,
     PreTrainedTokenizerFast,
     T5Config,
 )
 
 from prorl.config.schema import ShapeConfig
 from prorl.learn.base_model import build_model, train_tokenizer
-from prorl.learn.model import ModelError, choose_attention, context_limit, eos_ids, load_model, load_tokenizer
+from prorl.learn.model import (
+    ModelError,
+    choose_attention,
+    context_limit,
+    eos_ids,
+    load_model,
+    load_tokenizer,
+    pad_id,
+)
+from prorl.learn.parallel import Ranks, model_writer, read_weights
 
 SHAPE = ShapeConfig(
     architecture="llama", hidden_size=16, layers=2, heads=4, kv_heads=2, intermediate_size=24, context=32
@@ -138,6 +150,35 @@ def test_a_model_without_attention_is_refused(tmp_path):
     MambaConfig(hidden_size=8, num_hidden_layers=1).save_pretrained(tmp_path)
     with pytest.raises(ModelError, match=r"\(mamba\) has no attention heads"):
         load(tmp_path)
+
+
+SMALL = {
+    "vocab_size": 16,
+    "hidden_size": 8,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "intermediate_size": 8,
+}
+
+
+@pytest.mark.parametrize("kind", [GPTNeoXConfig, MixtralConfig, GPT2Config])
+def test_what_was_written_is_read_back_whatever_names_the_hub_has(kind, tmp_path):
+    config = GPT2Config(vocab_size=16, n_embd=8, n_layer=1, n_head=2) if kind is GPT2Config else kind(**SMALL)
+    torch.manual_seed(0)
+    model, other = (AutoModelForCausalLM.from_config(config) for _ in range(2))
+    model_writer(model, Ranks())(tmp_path)
+    read_weights(other, tmp_path)
+    for found in (other, load_model(tmp_path, dtype=torch.float32, device="cpu")):
+        assert all(
+            torch.equal(found.state_dict()[name], weight) for name, weight in model.state_dict().items()
+        )
+
+
+def test_padding_has_an_embedding(tokenizer):
+    model = build_model(SHAPE, len(tokenizer), 0, tied=True)
+    assert pad_id(tokenizer, model) == (tokenizer.pad_token_id or tokenizer.eos_token_id)
+    tokenizer.add_special_tokens({"pad_token": "<beyond>"})
+    assert pad_id(tokenizer, model) == tokenizer.eos_token_id < len(tokenizer) - 1 == tokenizer.pad_token_id
 
 
 def test_weights_that_the_checkpoint_lacks_are_not_made_up(tmp_path):

@@ -7,6 +7,8 @@ from hypothesis import strategies as st
 from transformers import (
     GPT2Config,
     GPT2LMHeadModel,
+    Lfm2Config,
+    Lfm2ForCausalLM,
     LlamaConfig,
     LlamaForCausalLM,
     Qwen2Config,
@@ -110,6 +112,14 @@ def test_unknown_variants_are_refused_and_served_by_the_fallback(options, reason
     scored = LocalEngine(model, eos_ids=(), pad_id=0).score((5, 6, 7), tokens)
     expected = reference_logps(model, (5, 6, 7), tokens, 1.0)
     torch.testing.assert_close(torch.tensor(scored), expected, atol=1e-5, rtol=0)
+
+
+def test_layers_that_are_no_attention_are_refused():
+    model = Lfm2ForCausalLM(
+        Lfm2Config(**SHAPE, num_key_value_heads=2, layer_types=["conv", "full_attention"])
+    )
+    with pytest.raises(ValueError, match=r"Lfm2ForCausalLM .* layers that are no softmax attention"):
+        FallbackDecoder(model, pad_id=0)
 
 
 def test_replaced_projections_and_mixed_dtypes_are_refused():

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
+from prorl.envs.errors import UsageError
 from prorl.envs.extract import extract_answer, respond
 from prorl.envs.seeds import derive
 from prorl.envs.types import Problem, Verdict
@@ -68,6 +69,30 @@ def test_requests_carry_what_was_asked_for():
     assert (request.draw, request.samples, request.sampling) == (4, 2, SAMPLING)
     assert request.prompt == sampler.renderer.encode("problem 4")
     assert [request.seed for request in sampler.engine.requests] == [derive(11, 4), derive(11, 5)]
+
+
+def test_a_prompt_that_the_chat_template_refuses_costs_its_own_group_alone():
+    sampler = scripted_sampler(answer)
+    encode = sampler.renderer.encode
+
+    def refusing(prompt, history=()):
+        if prompt == "problem 4":
+            raise UsageError("the chat template refuses it: no system role")
+        return encode(prompt, history)
+
+    sampler.renderer.encode = refusing
+    refused, other = rolled(sampler, [4, 5])
+    assert {one.verdict.status for one in refused.rollouts} == {"error"}
+    assert refused.rollouts[0].verdict.note == "the chat template refuses it: no system role"
+    assert other == rolled(scripted_sampler(answer), [5])[0]
+
+
+def test_a_template_that_raises_is_told():
+    tokens = train_tokenizer(["a b"], 300)
+    refuses = "raise_exception('System role not supported')"
+    tokens.chat_template = f"{{{{ {refuses} if messages[0]['role'] == 'system' else 'x' }}}}"
+    with pytest.raises(UsageError, match="the chat template refuses it: System role not supported"):
+        ChatRenderer(tokens).encode("hello", (("system", "Be brief."),))
 
 
 def test_nothing_is_in_flight_afterwards():

@@ -80,7 +80,7 @@ class LearnerRank:
         # A GPU never holds the whole model: it is sharded on its way there.
         whole = load_model(model, dtype=torch.float32, device="cpu")
         self._learner = TorchLearner(
-            whole, settings, with_reference=with_reference, pad_id=pad_id(tokens), ranks=self._group
+            whole, settings, with_reference=with_reference, pad_id=pad_id(tokens, whole), ranks=self._group
         )
         return Facts(
             eos_ids=eos_ids(whole.generation_config, tokens),

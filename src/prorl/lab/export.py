@@ -142,13 +142,17 @@ def _last_hparams(story: RunHistory, config: RunConfig) -> HParams:
 
 
 def _write_model(checkpoint: Path, aside: Path, dtype: Dtype | None) -> None:
-    """Weights and config: the very files, unless the weights are to be rounded."""
-    if dtype is not None and dtype != json.loads((checkpoint / MODEL_CONFIG).read_bytes()).get("dtype"):
+    """Weights and config: the very files, unless the weights are to be rounded or may have other names on the hub."""
+    from prorl.learn.packing import SHARING_ARCHITECTURES
+
+    config = json.loads((checkpoint / MODEL_CONFIG).read_bytes())
+    stored = config["dtype"]
+    if dtype not in (None, stored) or config["model_type"] not in SHARING_ARCHITECTURES:
         import torch
 
         from prorl.learn.model import load_model
 
-        load_model(checkpoint, dtype=getattr(torch, dtype), device="cpu").save_pretrained(aside)
+        load_model(checkpoint, dtype=getattr(torch, dtype or stored), device="cpu").save_pretrained(aside)
         return
     for path in sorted(checkpoint.iterdir()):
         if any(fnmatch(path.name, pattern) for pattern in MODEL_FILES):

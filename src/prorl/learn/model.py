@@ -79,10 +79,13 @@ def eos_ids(generation: GenerationConfig | None, tokenizer: PreTrainedTokenizerB
     return tuple(dict.fromkeys([tokenizer.eos_token_id, *extra]))
 
 
-def pad_id(tokenizer: PreTrainedTokenizerBase) -> int:
-    """An id to fill rows with; nothing attends to it."""
-    own: int | None = tokenizer.pad_token_id
-    return tokenizer.eos_token_id if own is None else own
+def pad_id(tokenizer: PreTrainedTokenizerBase, model: PreTrainedModel) -> int:
+    """An id to fill rows with; nothing attends to it, but it has an embedding, which an added token may lack."""
+    rows = model.get_input_embeddings().weight.shape[0]
+    known = (
+        one for one in (tokenizer.pad_token_id, tokenizer.eos_token_id) if one is not None and one < rows
+    )
+    return next(known, 0)
 
 
 def context_limit(model: PreTrainedModel) -> int:

@@ -193,7 +193,8 @@ def model_writer(model: PreTrainedModel, ranks: Ranks) -> Callable[[Path], None]
 
     def write(folder: Path) -> None:
         if copies:  # one file however large, because weights are read back by that name
-            model.save_pretrained(folder, state_dict=copies, max_shard_size="1TB")
+            # With the model's own names: some architectures have others on the hub, which `load_model` knows alike.
+            model.save_pretrained(folder, state_dict=copies, max_shard_size="1TB", save_original_format=False)
 
     return write
 

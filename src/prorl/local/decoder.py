@@ -22,6 +22,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 from transformers import DynamicCache, PreTrainedModel
+from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 
 from prorl.local.attention import AttentionCache, FusedLayer
 from prorl.rollout.pipeline import grouped
@@ -230,6 +231,11 @@ class FallbackDecoder:
         if missing := [name for name in _NEEDED if name not in accepted]:
             raise ValueError(
                 f"{type(model).__name__} cannot be decoded in batches: its forward takes no {' or '.join(missing)}."
+            )
+        layers = DynamicCache(config=model.config).layers
+        if any(type(layer) not in (DynamicLayer, DynamicSlidingWindowLayer) for layer in layers):
+            raise ValueError(
+                f"{type(model).__name__} cannot be decoded in batches: it has layers that are no softmax attention"
             )
         self._model = model
         self._pad_id = pad_id

@@ -143,8 +143,9 @@ class LocalEngine:
         kind = FallbackDecoder if unsupported_reason(model) else LlamaDecoder
         self._decoder: Decoder = kind(model, pad_id=pad_id)
         self._device = model.get_input_embeddings().weight.device
-        self._max_positions: int | None = getattr(model.config, "max_position_embeddings", None)
-        self._vocabulary: int = model.config.vocab_size
+        text = model.config.get_text_config()
+        self._max_positions: int | None = getattr(text, "max_position_embeddings", None)
+        self._vocabulary: int = text.vocab_size
         self._queue: deque[list[Row]] = deque()  # rows that must not be parted
         self._wave: Wave | None = None
         self.version = 0  # of the weights that serve requests now

@@ -86,6 +86,7 @@ class ChatRenderer:
         """A user prompt, after what was said before, as the token ids that open the assistant's turn.
 
         Where there is no template every turn is a line, without its role. Those of the last `KEPT` prompts are kept.
+        Raises UsageError: the template refuses these turns, as some do a system prompt.
         """
         return self._encoded(prompt, history)
 
@@ -96,11 +97,14 @@ class ChatRenderer:
         if not self._tokenizer.chat_template:
             return tuple(self._tokenizer.encode("".join(f"{content}\n" for _, content in said)))
         turns = [{"role": role, "content": content} for role, content in said]
-        return tuple(
-            self._tokenizer.apply_chat_template(
-                turns, add_generation_prompt=True, tokenize=True, return_dict=False
+        try:
+            return tuple(
+                self._tokenizer.apply_chat_template(
+                    turns, add_generation_prompt=True, tokenize=True, return_dict=False
+                )
             )
-        )
+        except Exception as error:  # a template is a program: it raises what it likes
+            raise UsageError(f"the chat template refuses it: {str(error).partition(chr(10))[0]}") from error
 
     def decode(self, tokens: Sequence[int]) -> str:
         """The assistant's turn as text: special tokens are dropped, thinking and answer tags stay.
@@ -141,27 +145,28 @@ def roll_out(
     """Sample `samples` responses to every problem and judge each one as soon as it ends.
 
     Of draws in `begun` the unfinished responses are gone on with, and only those. Once `stop_after` groups have ended
-    the others are left unfinished. A prompt that the engine refuses, as one too long, gets errors for verdicts.
+    the others are left unfinished. A prompt that the chat template refuses, or the engine, as one too long, gets
+    errors for verdicts.
 
     Raises ProrlError where the engine answered with other weights than it has now, WaitEnded where somebody
     asked to stop while verifiers or judges were out; the judge may then still owe verdicts.
     """
     engine, judge, wait = sampler.engine, sampler.judge, sampler.wait
-    prompts = {
-        draw: sampler.renderer.encode(problem.prompt, problem.history) for draw, problem in problems.items()
-    }
+    prompts: dict[int, tuple[int, ...]] = dict.fromkeys(problems, ())
     version = engine.version
     unfinished: dict[int, dict[int, Completion]] = {}  # by draw and sample
     refused: dict[int, tuple[Verdict, Iterable[Completion]]] = {}  # by draw, why it cannot be asked
-    for draw, prompt in prompts.items():
-        whole = Request(draw=draw, prompt=prompt, samples=samples, seed=derive(seed, draw), sampling=sampling)
+    for draw, problem in problems.items():
+        whole = Request(draw=draw, prompt=(), samples=samples, seed=derive(seed, draw), sampling=sampling)
         unfinished[draw] = _not_begun(whole, version)
         if draw in begun:
             unfinished[draw] = {one.sample: one for one in begun[draw].unfinished}
         try:
+            prompts[draw] = sampler.renderer.encode(problem.prompt, problem.history)
+            whole = replace(whole, prompt=prompts[draw])
             for request in _rest(whole, begun[draw].unfinished) if draw in begun else [whole]:
                 engine.submit(request)
-        except UsageError as error:  # the prompt leaves no room for a response
+        except UsageError as error:
             refused[draw] = Verdict(score=0.0, status="error", note=str(error)), unfinished[draw].values()
             unfinished[draw] = {}
 
