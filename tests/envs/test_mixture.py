@@ -131,31 +131,10 @@ def test_the_pass_threshold_is_the_tasks_own():
     assert (mixed.pass_threshold("arithmetic"), mixed.pass_threshold("word_list")) == (1.0, 0.5)
 
 
-@pytest.mark.parametrize(
-    ("weights", "message"),
-    [
-        ({"arithmetik": 1.0}, "did you mean .arithmetic"),
-        ({"arithmetic": -1.0}, "not negative"),
-        ({"arithmetic": float("nan")}, "finite"),
-        (dict.fromkeys(ENTRIES, 0.0), "positive weight"),
-        (
-            {name: 0.0 for name in ENTRIES if name != "box_pushing"},
-            "no task with a positive weight has train",
-        ),
-    ],
-)
-def test_bad_weights_are_refused(weights, message):
-    with pytest.raises(ValueError, match=message):
+def test_there_must_be_a_task_to_draw_from():
+    weights = {name: 0.0 for name in ENTRIES if name != "box_pushing"}
+    with pytest.raises(ValueError, match="no task with a positive weight has train"):
         mixture().problem(0, "train", weights)
-
-
-def test_bad_mixtures_are_refused():
-    twice = [(make_task("word_list"), 1.0), (make_task("word_list"), 2.0)]
-    for entries, message in (([], "at least one task"), (twice, r"twice: \['word_list'\]")):
-        with pytest.raises(ValueError, match=message):
-            Mixture(entries, 0)
-    with pytest.raises(ValueError, match="word_list"):
-        mixture(word_list=float("inf"))
 
 
 def test_a_validation_is_balanced_by_domain_weighted_inside_it_distinct_and_the_same_for_every_seed():
@@ -180,8 +159,6 @@ def test_what_a_small_task_cannot_give_is_left_to_the_others_and_missed_without_
     assert tasks["arithmetic"] == 60 - tasks["few"]
     with pytest.raises(ValueError, match="domain math has"):
         Mixture([(Few(), 1.0)], 0).validation_problems("validation", 60)
-    with pytest.raises(ValueError, match="at least one"):
-        mixture().validation_problems("validation", 0)
 
 
 def test_the_heaviest_task_of_a_domain_with_three_levels_is_its_levels():

@@ -166,7 +166,7 @@ def check_gold(payload: Payload, prompt: str) -> None:
 
 
 def tests_of(payload: Payload) -> Tests:
-    """The tests of a code payload; `ValueError` where they are none."""
+    """The tests of a code payload."""
     return Tests(**{field.name: payload[field.name] for field in fields(Tests)})
 
 

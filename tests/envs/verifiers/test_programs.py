@@ -231,16 +231,6 @@ def test_only_long_values_may_have_long_outputs(characters, output_bytes):
     assert [job.limits.output_bytes for job in jobs] == [output_bytes]
 
 
-@pytest.mark.parametrize(("inputs", "expected", "options", "reason"), [
-    ((), (), {}, "no tests"), (([1],), (), {}, "no tests"), (([1],), (1, 2), {}, "no tests"),
-    *((([1],), (1,), {"tolerance": tolerance}, "tolerance") for tolerance in (-0.1, 1.0, math.nan)),
-    (([1], [2]), ([1], [1, 2]), {"maybe_wrapped": True}, "lists of one"),
-])  # fmt: skip
-def test_tests_that_make_no_sense_are_refused(inputs, expected, options, reason):
-    with pytest.raises(ValueError, match=reason):
-        HiddenTests(entry="f", inputs=inputs, expected=expected, **options)
-
-
 def test_a_task_without_a_sandbox_opens_one_that_works_for_all_threads_and_in_a_fork():
     run = OwnSandbox()
 

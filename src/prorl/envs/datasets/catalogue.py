@@ -17,7 +17,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal
 
-from prorl.envs.errors import ProrlError, nearest
+from prorl.envs.errors import ProrlError
 
 PEEK = 100  # rows in which a column must appear at least once
 BATCH = 256  # rows decoded at a time
@@ -127,36 +127,25 @@ SOURCES = MappingProxyType({name: _source(name, facts) for name, facts in _FILE[
 
 
 def resolve(request: SourceRequest) -> Source:
-    """The source that a request means: of the catalogue by name, or the recipe's own.
+    """The source that a request means: of the catalogue by name, or the recipe's own, which says its path.
 
-    Raises DataError: an unknown name of which nothing is told, an own one without a path, or of a known name.
+    Raises DataError: an own one of a known name.
     """
-    name, where = request.name, f"tasks.{request.name}"
-    if name in SOURCES:
-        if not request.own:
-            known = SOURCES[name]
-            return replace(known, config=request.subset or known.config, split=request.split or known.split)
-        raise DataError(
-            f"{where}: a known data set, whose kind is fixed: drop `kind` or `grade`, or choose another name"
-        )
+    name = request.name
     if not request.own:
-        hint = nearest(name, SOURCES, f"there are {', '.join(SOURCES)};")
+        known = SOURCES[name]
+        return replace(known, config=request.subset or known.config, split=request.split or known.split)
+    if name in SOURCES:
         raise DataError(
-            f"no data set {name!r}; {hint} for one of your own say {where}.kind (or .grade) and .path"
+            f"tasks.{name}: a known data set, whose kind is fixed: drop `kind` or `grade`, or choose another name"
         )
-    if request.path is None:
-        raise DataError(f"{where}: a data set of your own needs a file or a hub id: say {where}.path=FILE")
     if request.kind:
         facts = {fact: KINDS[request.kind][fact] for fact in ("domain", "layout")}
     else:
-        facts = {
-            "domain": "own",
-            "layout": "own",
-            "optional": {"answer": _FILE["columns"]["short_answer"]["answer"]},
-        }
+        optional = {"answer": _FILE["columns"]["short_answer"]["answer"]}
+        facts = {"domain": "own", "layout": "own", "optional": optional}
     facts |= {"domain": request.domain} if request.domain else {}
-    if request.local is None:
-        facts |= {"hub": request.path}
+    facts |= {} if request.local else {"hub": request.path}
     facts |= {"config": request.subset, "split": request.split or "train"}
     return _source(name, {"use": "train", "licence": "your own", **facts})
 
