@@ -34,7 +34,6 @@ from prorl.run.layout import RUNS, is_born, run_folder, runs_below
 from prorl.run.supervise import CRASHED, ENDED
 
 if TYPE_CHECKING:
-    from prorl.config.schema import RunConfig
     from prorl.control.state import RunState
     from prorl.lab.watch.console import Console
     from prorl.run.process import Interrupt
@@ -84,25 +83,34 @@ def train(
     changes = changes_to(overrides, backend, address)
     if full and not dry_run:
         raise ProrlError("--full belongs to --dry-run: it prints every default, too")
+    from prorl.config.recipe import changed, check, load_recipe
+    from prorl.run.store import RunStore
+
     if branch is not None:
-        changes = [*([] if recipe is None else [recipe]), *changes]
-        if dry_run:
-            echo(_described(_branch_recipe(branch, changes), full=full))
-            return
-        _branch(branch, changes, run, supervise=supervise)
-    if recipe is None:
+        changes, what = [*([] if recipe is None else [recipe]), *changes], ["--branch", branch]
+        if wrong := next((change for change in changes if "=" not in change), None):
+            raise ProrlError(
+                f"{wrong!r}: a branch has its parent's recipe; give changes as section.key=value"
+            )
+        parent, step = run_at(branch)
+        config = changed(check(RunStore.open(parent).config, str(parent)), {}, changes)
+        folder = run or RUNS / f"{parent.name}_{'branch' if step is None else step}"
+    elif recipe is not None:
+        config, what = load_recipe(recipe, changes), [recipe]
+        folder = run or RUNS / config.name
+    else:
         raise ProrlError("say what to train: the name of a recipe, or --branch RUN@STEP")
-    from prorl.config.recipe import load_recipe
-
-    config = load_recipe(recipe, changes)
     if dry_run:
-        echo(_described(config, full=full))
-        return
-    folder = run or RUNS / config.name
-    if supervise:
-        _supervise(["train", recipe, *changes, "--run", str(folder)], folder)
-    from prorl.session import start_run
+        from prorl.cluster import estimate
 
+        echo(estimate.dry_run(config, full=full))
+        return
+    if supervise:
+        _supervise(["train", *what, *changes, "--run", str(folder)], folder)
+    from prorl.session import branch_run, start_run
+
+    if branch is not None:
+        _train(folder, partial(branch_run, parent, folder, changes, step=step))
     _train(folder, partial(start_run, config, folder))
 
 
@@ -236,38 +244,6 @@ def main() -> None:
         # A bug: the supervisor tells it from an expected failure by the status, and tries again.
         traceback.print_exc()
         sys.exit(CRASHED)
-
-
-def _described(config: "RunConfig", *, full: bool) -> str:
-    from prorl.cluster.estimate import dry_run
-
-    return dry_run(config, full=full)
-
-
-def _branch_recipe(origin: str, overrides: Sequence[str]) -> "RunConfig":
-    """The recipe of a branch: its parent's, changed."""
-    from prorl.config.recipe import changed, check
-    from prorl.run.store import RunStore
-
-    parent, _ = _origin(origin, overrides)
-    return changed(check(RunStore.open(parent).config, str(parent)), {}, overrides)
-
-
-def _origin(origin: str, overrides: Sequence[str]) -> tuple[Path, int | None]:
-    """The run and the step that a branch goes on from."""
-    if wrong := next((change for change in overrides if "=" not in change), None):
-        raise ProrlError(f"{wrong!r}: a branch has its parent's recipe; give changes as section.key=value")
-    return run_at(origin)
-
-
-def _branch(origin: str, overrides: Sequence[str], run: Path | None, *, supervise: bool) -> NoReturn:
-    parent, step = _origin(origin, overrides)
-    target = run or RUNS / f"{parent.name}_{'branch' if step is None else step}"
-    if supervise:
-        _supervise(["train", "--branch", origin, *overrides, "--run", str(target)], target)
-    from prorl.session import branch_run
-
-    _train(target, partial(branch_run, parent, target, overrides, step=step))
 
 
 def _supervise(arguments: Sequence[str], folder: Path, changes: Sequence[str] = ()) -> NoReturn:
