@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 
@@ -138,6 +139,52 @@ def test_an_engine_that_shows_progress_is_waited_for():
         assert engine.incidents() == []
 
 
+def test_engines_decode_on_while_a_lost_one_starts_again():
+    class Working:
+        """An engine that takes so long to start, and may die at its second poll."""
+
+        def __init__(self, seconds, dies):
+            time.sleep(seconds)
+            self._dies, self._owed, self._idle, self._left = dies, [], [], None
+
+        def call(self, method, *arguments):
+            if method == "score":
+                return [0.0]
+            if method == "add":
+                self._owed += arguments[0]
+            if method == "idle":
+                return self._idle
+            if method != "poll":
+                return None
+            self._idle += [] if self._left is None else [time.monotonic() - self._left]
+            time.sleep(0.2)
+            if self._dies and len(self._idle) == 1:
+                os._exit(1)
+            request, sample = self._owed.pop()
+            self._left = time.monotonic()
+            shown = {"tokens": (1,), "logps": (0.0,), "finish": "stop", "policy_version": 0}
+            return [Completion(draw=request.draw, sample=sample, **shown)]
+
+    seconds = 12.0  # of a start, several times what the other's work takes
+
+    def start(number):
+        return ray.remote(Working).remote(seconds if number > 1 else 0.0, number == 0)
+
+    with one_engine(start, engines=2) as (engine, started):
+        publish(engine)
+        for draw in range(2):
+            engine.submit(replace(ask(samples=20), draw=draw))
+        begin, ends = time.monotonic(), {0: [], 1: []}
+        while done := engine.poll():
+            for one in done:
+                ends[one.draw].append(time.monotonic() - begin)
+        assert sorted(map(len, ends.values())) == [20, 20]
+        assert max(ray.get(started[1].call.remote("idle"))) < 2.0
+        assert ends[1][-1] < seconds < ends[0][-1]
+        (incident,) = engine.incidents()
+        assert "engine 0 has died and is replaced" in incident
+
+
 def test_an_engine_with_other_weights_is_replaced_and_the_second_in_its_place_ends_the_run():
     class Wrong:
         """An engine that is wrong about the probe by so many nats."""
@@ -176,8 +223,8 @@ def kill(actor):
 
 
 @contextmanager
-def one_engine(make, *, deadline=120.0):
-    """`RayEngine` over one actor, the n-th of which is made by `make(n)`; and which were started."""
+def one_engine(make, *, engines=1, deadline=120.0):
+    """`RayEngine` over one actor or several, the n-th of which is made by `make(n)`; and which were started."""
     from prorl.cluster.engine import RayEngine
 
     started = []
@@ -186,9 +233,9 @@ def one_engine(make, *, deadline=120.0):
         started.append(make(len(started)))
         return started[-1]
 
-    ray.init(address="local", num_cpus=1, include_dashboard=False, log_to_driver=False)
+    ray.init(address="local", num_cpus=engines, include_dashboard=False, log_to_driver=False)
     try:
-        yield RayEngine(start, 1, engine_settings(), deadline=deadline), started
+        yield RayEngine(start, engines, engine_settings(), deadline=deadline), started
     finally:
         ray.shutdown()
 

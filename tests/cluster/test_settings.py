@@ -86,4 +86,4 @@ def test_processes_talk_over_the_interface_of_the_node_s_address(monkeypatch):
             patch.setenv(names[0], "chosen")
             patch.delenv(names[1], raising=False)
             use_interface_of(addresses[0].address)
-            assert [os.environ[name] for name in names] == ["chosen", interface]
+            assert [os.environ[name] for name in names] == ["chosen", f"={interface}"]

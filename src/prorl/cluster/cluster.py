@@ -150,6 +150,7 @@ class Slot:
     pending: Any = None
     due: float = 0.0  # monotonic time at which `pending` is overdue
     restarts: int = 0  # since an actor in this place has proven itself
+    begun: tuple[Any, ...] = ()  # what an engine that was started anew was asked before `pending`
     disproved: bool = False  # an engine here has not served what was published since the last sync
     unsent: list[int] = field(default_factory=list)  # numbers of items that a judge has not been sent yet
     started: bool = True  # false for a judge that was started anew and has not answered yet

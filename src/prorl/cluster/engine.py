@@ -8,7 +8,7 @@ an engine has a deadline.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -174,10 +174,13 @@ class RayEngine(Pool):
         self, method: str, argument: Any, *, replaced: tuple[type[Exception], ...] = ()
     ) -> None:
         """Have all engines serve what was published, and prove it; one that raises `replaced` is replaced as well."""
-        for slot, served in self._ask(method, argument):
+        told = self._published
+        assert told is not None, "called once there are weights"
+        asked, proofs = self._ask(method, argument), self._ask("score", told.prompt, told.tokens)
+        for (slot, served), (_, scored) in zip(asked, proofs, strict=True):
             with self._replacing(slot, *replaced):
                 served()
-                self._prove(slot)
+                self._require_proof(slot, scored())
 
     def _sent(self, published: Published) -> bool:
         """Send the weights straight to all engines; if that fails, all start anew: some may wait for ever."""
@@ -206,10 +209,15 @@ class RayEngine(Pool):
         return False
 
     def _take(self, slot: Slot) -> list[Completion]:
-        answer, slot.pending = slot.pending, None
+        answer, slot.pending, begun, slot.begun = slot.pending, None, slot.begun, ()
         completions: list[Completion] = []
-        with self._replacing(slot):
+        try:
+            if begun:
+                self._finish(slot, begun)
             completions = _wait(answer, slot.due)
+        except (*LOST, SyncError) as error:  # the others go on decoding while another one starts
+            slot.begun = self._begin(slot, error)
+            slot.pending = slot.actor.call.remote("poll")
         for completion in completions:
             del slot.owed[completion.draw, completion.sample]
         return completions
@@ -226,6 +234,15 @@ class RayEngine(Pool):
 
     def _replace(self, slot: Slot, lost: Exception) -> Exception | None:
         """Start a new engine for a lost one, and ask it for what that owed; returns why it is lost too, or None."""
+        begun = self._begin(slot, lost)
+        try:
+            self._finish(slot, begun)
+        except (*LOST, SyncError) as error:
+            return error
+        return None
+
+    def _begin(self, slot: Slot, lost: Exception) -> tuple[Any, ...]:
+        """Start a new engine for a lost one, and ask it to take the weights, prove it, and take what that owed."""
         if isinstance(lost, SyncError) and slot.disproved:
             raise lost
         slot.disproved |= isinstance(lost, SyncError)
@@ -235,24 +252,25 @@ class RayEngine(Pool):
             silence=f" for {self._deadline:.0f} s",
             again="asked",
             proven="since the last sync",
-            help="; where it only needs longer, raise cluster.engine_deadline",
+            help="; where it only needs longer, raise cluster.engine_deadline, and where its node is gone, resume "
+            "with fewer cluster.engines",
         )
-        assert self._published is not None, "an engine is asked for nothing before it has weights"
-        owed = [(request, sample) for (_, sample), request in slot.owed.items()]
-        weights, due = self._published.copy(), self._due()
-        try:
-            _wait(slot.actor.call.remote("install", weights), due)
-            self._prove(slot)
-            _wait(slot.actor.call.remote("add", owed), due)
-        except (*LOST, SyncError) as error:
-            return error
-        return None
-
-    def _prove(self, slot: Slot) -> None:
         told = self._published
+        assert told is not None, "an engine is asked for nothing before it has weights"
+        owed = [(request, sample) for (_, sample), request in slot.owed.items()]
+        slot.due, ask = self._due(), slot.actor.call.remote  # an actor does what it is asked in order
+        return ask("install", told.copy()), ask("score", told.prompt, told.tokens), ask("add", owed)
+
+    def _finish(self, slot: Slot, begun: tuple[Any, ...]) -> None:
+        """Wait for what `_begin` asked for."""
+        installed, scored, added = begun
+        _wait(installed, slot.due)
+        self._require_proof(slot, _wait(scored, slot.due))
+        _wait(added, slot.due)
+
+    def _require_proof(self, slot: Slot, decoded: Sequence[float]) -> None:
+        told, name = self._published, f"engine {slot.index}"
         assert told is not None, "called once there are weights"
-        decoded = result(slot.actor.call.remote("score", told.prompt, told.tokens), within=self._deadline)
-        name = f"engine {slot.index}"
         require_agreement(told.version, decoded, told.logps, self._settings.dtype, engine=name)
 
     def _ask(
