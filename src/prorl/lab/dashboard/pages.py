@@ -14,7 +14,6 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple
 from urllib.parse import quote
 
 from prorl.commands import WORDS
@@ -41,13 +40,8 @@ GOING = ("running", "degraded", "waiting", "paused", "hung?", "elsewhere")
 
 log = logging.getLogger("prorl.lab.dashboard")
 
-
-class Stamp(NamedTuple):
-    """By what a change of a file is noticed."""
-
-    inode: int = 0
-    bytes: int = 0
-    time: int = 0
+Stamp = tuple[int, ...]
+"""By what a change of a file is noticed: time of writing, bytes, inode; zeros where there is none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,7 +186,7 @@ class RunsPage:
         found = find_runs(self._root)
         stamps = {name: stamp(folder / JOURNAL) for name, folder in found.items()}
         rows = {}
-        for name in sorted(found, key=lambda name: (name in self._rows, stamps[name].time), reverse=True):
+        for name in sorted(found, key=lambda name: (name in self._rows, stamps[name]), reverse=True):
             rows[name] = stamps[name], self._glance(name, found[name], stamps[name], now)
             if name not in self._rows and time.monotonic() > until:
                 break
@@ -214,7 +208,7 @@ class RunsPage:
         if row is not None and before == seen:
             return replace(
                 row,
-                health=health(folder, begun=seen.bytes > 0, stopped=row.stopped, paused=row.paused, now=now),
+                health=health(folder, begun=seen[1] > 0, stopped=row.stopped, paused=row.paused, now=now),
             )
         run = self._readers.setdefault(name, RunHistory(folder, brief=True))
         try:
@@ -249,12 +243,12 @@ def find_runs(root: Path) -> Mapping[str, Path]:
 
 
 def stamp(path: Path) -> Stamp:
-    """Changes when a file or a folder's list of names does; zeros where there is none."""
+    """Changes when a file or a folder's list of names does."""
     try:
         found = path.stat()
     except OSError:
-        return Stamp()
-    return Stamp(found.st_ino, found.st_size, found.st_mtime_ns)
+        return 0, 0, 0
+    return found.st_mtime_ns, found.st_size, found.st_ino
 
 
 def glance(run: RunHistory) -> Glance:
