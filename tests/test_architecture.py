@@ -25,9 +25,9 @@ MAX_LINES = 550
 # (30), a backend that is chosen 80, a quicker base 50, mended edges of long runs 130 (95), GPUs 50, 40 faults that
 # a third reading found 230 (110), 45 that a fourth found 225 (40), what a GPU
 # showed 55 (30), 46 that a fifth found, wrong golds of six tasks of
-# reasoning-gym among them, 350 (120), 40 that a sixth found 100 (60). Tests: 1,810.
-CEILINGS = {"src": (30_685, 159), "tests": (34_485, 210)}  # lines and files
-READING_PATH = 10_730  # lines of the core without `APART`
+# reasoning-gym among them, 350 (120), 50 that a sixth found 120 (70). Tests: 1,900.
+CEILINGS = {"src": (30_705, 159), "tests": (34_580, 210)}  # lines and files
+READING_PATH = 10_740  # lines of the core without `APART`
 APART = ("api.py", "cli", "learn/base_model.py", "trl.py")
 HELP_SECONDS = 1.5  # of computing: a busy machine must not fail a test
 

@@ -34,7 +34,7 @@ from prorl.loop import Run, train
 from prorl.rollout.partial import InHand
 from prorl.run.checkpoint import Checkpointer
 from prorl.run.journal import EventLog
-from prorl.run.layout import CONFIG, TOKENIZER, is_born, removed_on_failure, require_new
+from prorl.run.layout import CONFIG, EVALS, TOKENIZER, is_born, removed_on_failure, require_new
 from prorl.run.process import Interrupt, alive
 from prorl.run.resume import begin, branch, resume
 from prorl.run.store import Checkpoint, RunStore
@@ -46,7 +46,7 @@ def start_run(
 ) -> RunState:
     """Train a recipe from its beginning in a new run directory, measuring the model before and after.
 
-    A failure before the first checkpoint leaves no run directory behind.
+    A failure before the first checkpoint leaves no run directory behind, but where the base has been measured.
     """
     config, why = choose_backend(config)
     if why:
@@ -63,7 +63,7 @@ def start_run(
     session = build.build_session(config, base, tasks=tasks)
     with (
         closing(session.backend),
-        removed_on_failure(folder, partial(is_born, folder)),
+        removed_on_failure(folder, lambda: is_born(folder) or any((folder / EVALS).glob("*/base.*"))),
         RunStore.create(folder, to_json(config), report=console.say) as store,
     ):
         console.say(f"run directory: {folder}")

@@ -75,3 +75,9 @@ def test_what_a_terminal_cannot_write_ends_no_command_and_colons_make_no_picture
         check=True,
     )
     assert (done.stdout, done.stderr) == (b"?\n", b"prorl: FILE.py:X: no\n")
+    half = "from prorl.cli.outcome import outlive_readers; outlive_readers(); print('new verifier \\ud83d')"
+    environment = {"PYTHONIOENCODING": "utf-8:surrogateescape"}  # as of locales that are not installed
+    done = subprocess.run(
+        [sys.executable, "-c", half], capture_output=True, env=os.environ | environment, check=True
+    )
+    assert done.stdout == b"new verifier ?\n"

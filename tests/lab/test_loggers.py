@@ -67,6 +67,55 @@ def test_a_tracker_that_fails_is_one_sentence_and_logging_goes_on(tmp_path, trac
     assert [step for step, _ in tracker.told] == [0, 1, 2, 3, 4]
 
 
+def test_an_outage_at_the_end_hides_no_outage(tmp_path, tracker, monkeypatch):
+    run = write_run(tmp_path / "run", history(4))
+
+    def ends():
+        raise RuntimeError("the end cannot be told either")
+
+    monkeypatch.setattr(tracker, "fails_at", 3)
+    monkeypatch.setitem(loggers.TRACKERS, "wandb", lambda *_: (tracker.log, ends))
+    with pytest.raises(ProrlError, match="wandb failed after step 2: no connection"):
+        log_run(run, "wandb", project="p", follow=False)
+
+
+def test_mlflow_that_fails_as_it_begins_can_begin_again_and_gets_names_that_it_takes(tmp_path):
+    class Mlflow:
+        """Refuses the first tag."""
+
+        def __init__(self):
+            self.active, self.tries, self.told = False, 0, {}
+
+        def set_experiment(self, project): ...
+
+        def log_params(self, params): ...
+
+        def search_runs(self, **asked):
+            return []
+
+        def start_run(self, **named):
+            assert not self.active
+            self.active = True
+
+        def set_tag(self, key, value):
+            self.tries += 1
+            if self.tries == 1:
+                raise RuntimeError("INTERNAL_ERROR")
+
+        def log_metrics(self, numbers, step):
+            self.told |= numbers
+
+        def end_run(self):
+            self.active = False
+
+    run, module = read_history(write_run(tmp_path / "run", history(4))), Mlflow()
+    with pytest.raises(RuntimeError, match="INTERNAL_ERROR"):
+        loggers.TRACKERS["mlflow"](run, "p", module)
+    log, _ = loggers.TRACKERS["mlflow"](run, "p", module)
+    log({"validation/domains/c++": 1.0}, step=3)
+    assert module.told == {"validation/domains/c__": 1.0}
+
+
 def test_a_run_that_is_followed_tells_a_validation_with_its_step_and_says_what_is_new(
     tmp_path, tracker, monkeypatch
 ):

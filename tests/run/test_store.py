@@ -1,12 +1,14 @@
 """The run directory survives kills, damage, full disks and second trainers."""
 
 import errno
+import fcntl
 import json
 import os
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -161,6 +163,17 @@ def test_a_second_trainer_is_refused_and_told_who_holds_the_run(store, take):
     said = python(code, store.folder)
     assert said.startswith("StorageError")
     assert f"is being trained by process {os.getpid()} on" in said
+
+
+def test_storage_without_locks_is_told(store, monkeypatch):
+    def unlocked(descriptor, how):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", unlocked)
+    with pytest.raises(
+        StorageError, match=r"has no file locks \(No locks available\): put the run on storage that has"
+    ):
+        reopened(store).__enter__()
 
 
 def test_the_lock_ends_with_the_block_and_with_a_failed_start(store):
@@ -353,6 +366,19 @@ def test_rewind_sets_aside_all_that_came_later(store, reports):
         assert names(store.folder / "discarded" / "references") == ["ref_002"]
     train(store, 3, 4)  # and life goes on
     assert store.latest_checkpoint().step == 4
+
+
+@pytest.mark.skipif(not Path("/dev/shm").is_dir(), reason="no second file system")
+def test_rewind_sets_aside_what_lies_on_another_disk(store):
+    train(store, 1, 2)
+    with TemporaryDirectory(dir="/dev/shm") as other:
+        place = store.folder / "checkpoints"
+        shutil.move(place, Path(other) / "moved")
+        place.symlink_to(Path(other) / "moved")
+        assert place.stat().st_dev != store.folder.stat().st_dev
+        store.rewind(store.checkpoint(1))
+        assert (names(place), journalled(store)) == (["step_000001"], [1])
+        assert names(store.folder / "discarded" / "checkpoints") == ["step_000002"]
 
 
 def test_rewind_to_the_newest_changes_nothing(store, reports):

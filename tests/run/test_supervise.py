@@ -87,6 +87,17 @@ def test_a_crash_is_followed_by_another_trainer(supervisor, folder, said, death)
     assert (folder / LOG).read_text().count("\n") == 2
 
 
+def test_where_a_trainer_was_when_a_signal_killed_it_is_kept(supervisor, folder, said):
+    code = """
+        (folder / "stacks.txt").write_text("Fatal Python error" if life == 0 else "")
+        if life < 2: die(signal.SIGSEGV)
+    """
+    assert supervisor(code).run() == 0
+    (kept,) = folder.glob("stacks-*.txt")
+    assert kept.read_text() == "Fatal Python error"
+    assert said[0].endswith(f"; stacks in {kept.name}")
+
+
 def test_it_resumes_as_soon_as_there_is_a_checkpoint(supervisor, folder):
     (folder / CHECKPOINTS).mkdir()
     code = """
@@ -324,8 +335,8 @@ def test_ctrl_backslash_stops_at_once_and_says_where_the_trainer_was(apart, fold
     (stacks,) = folder.glob("stacks-*.txt")
     assert "trainer.py" in stacks.read_text()
     said = process.stdout.read()
-    assert "killed by SIGQUIT at step 3" in said
-    assert f"stopped at once, unsaved; stacks in {stacks.name}" in said
+    assert f"killed by SIGQUIT at step 3 in phase 'between'; stacks in {stacks.name}" in said
+    assert "stopped at once, unsaved" in said
 
 
 def test_a_trainer_that_is_asked_to_stop_and_crashes_is_not_started_again(apart, folder):

@@ -149,7 +149,8 @@ def status(
     from prorl.lab.watch.console import overview
     from prorl.run.history import RunHistory, read_history
 
-    found = [read_history(run_folder(run))] if run else [RunHistory(path) for path in runs_below(RUNS)]
+    all_runs = (RunHistory(path, brief=True) for path in runs_below(RUNS))
+    found = [read_history(run_folder(run), brief=True)] if run else [*all_runs]
     for one in found:
         one.refresh()
     if found or as_json:

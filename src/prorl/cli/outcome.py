@@ -125,6 +125,5 @@ def outlive_readers() -> None:
     for name in ("stdout", "stderr"):
         if old := getattr(sys, name):  # None where it was closed at the start
             # No locale may end a command by what it cannot write.
-            errors = "replace" if old.errors == "strict" else old.errors
-            new = _Output(old.buffer, old.encoding, errors, line_buffering=old.line_buffering)
+            new = _Output(old.buffer, old.encoding, "replace", line_buffering=old.line_buffering)
             setattr(sys, name, new)

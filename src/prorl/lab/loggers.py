@@ -6,11 +6,12 @@ in the run directory, so that logging can stop and go on at any time, while the 
 
 import json
 import math
+import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext, suppress
 from hashlib import blake2b
 from importlib import import_module
 from pathlib import Path
@@ -30,16 +31,18 @@ GRACE = 120.0  # seconds in which a supervisor has started a crashed trainer aga
 RETRY = 60.0  # seconds until a tracker that could not be reached is tried again
 LAST_SECONDS = 20.0  # that a logger has at the end of the trainer that started it
 
+_REFUSED = re.compile(r"[^\w\-. :/]")  # by mlflow in names, as in a domain `c++`
+
 Log = Callable[..., object]
 """Takes the numbers of a step, as `log(numbers, step=…)`; steps never fall."""
 
 
 def _wandb(history: RunHistory, project: str, module: Any) -> tuple[Log, Callable[[], object]]:
     """How to log to wandb, or to trackio, which has the same interface; and how to end."""
-    settings = {"id": run_id(history)} if module.__name__ == "wandb" else {}
-    run = module.init(
-        project=project, name=history.name, config=dict(history.config), resume="allow", **settings
-    )
+    told: dict[str, Any] = {"id": run_id(history), "name": history.name}
+    if module.__name__ == "trackio":  # which knows runs by their names alone
+        told = {"name": f"{history.name}-{run_id(history)}"}
+    run = module.init(project=project, config=dict(history.config), resume="allow", **told)
     return run.log, run.finish
 
 
@@ -49,10 +52,18 @@ def _mlflow(history: RunHistory, project: str, module: Any) -> tuple[Log, Callab
     module.set_experiment(project)
     found = module.search_runs(filter_string=f"tags.prorl = '{tag}'", output_format="list")
     module.start_run(run_id=found[0].info.run_id if found else None, run_name=history.name)
-    module.set_tag("prorl", tag)
-    if not found:
-        module.log_params(dict(flat(history.config)))
-    return module.log_metrics, module.end_run
+    try:
+        module.set_tag("prorl", tag)
+        if not found:
+            module.log_params(dict(flat(history.config)))
+    except Exception:
+        module.end_run()  # or there would be no second try
+        raise
+
+    def log(numbers: Mapping[str, float], step: int) -> None:
+        module.log_metrics({_REFUSED.sub("_", name): value for name, value in numbers.items()}, step=step)
+
+    return log, module.end_run
 
 
 TRACKERS = {"wandb": _wandb, "trackio": _wandb, "mlflow": _mlflow}
@@ -119,10 +130,14 @@ def _sending(
         raise ProrlError(f"{tracker} failed{place}: {reason}; the next try goes on from there") from error
     finally:
         if log is not None:
+            failing = sys.exc_info()[0] is not None
             try:
                 _remember(history, tracker, last)
             finally:
-                end()
+                with (
+                    suppress(Exception) if failing else nullcontext()
+                ):  # an outage is told once, and waited for
+                    end()
 
 
 def _remember(history: RunHistory, tracker: Tracker, last: int) -> None:

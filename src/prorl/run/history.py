@@ -308,10 +308,10 @@ class RunHistory:
             self._lines.leave_out(event.kind)
 
 
-def read_history(folder: Path, *, up_to: int | None = None) -> RunHistory:
+def read_history(folder: Path, *, up_to: int | None = None, brief: bool = False) -> RunHistory:
     """The run in `folder` as it is now, up to and with the step `up_to`; StorageError if there is none."""
     layout.require_run(folder)
-    history = RunHistory(folder, up_to=math.inf if up_to is None else up_to)
+    history = RunHistory(folder, up_to=math.inf if up_to is None else up_to, brief=brief)
     history.refresh()
     return history
 

@@ -120,6 +120,10 @@ def hold_lock(path: Path, *, used: str = "trained") -> Iterator[None]:
                         f"{path.parent} is being {used} by {other}; stop that first"
                     ) from error
                 time.sleep(PAUSE)
+            except OSError as error:
+                raise StorageError(
+                    f"{path.parent} has no file locks ({error.strerror}): put the run on storage that has"
+                ) from error
         with explain_no_room(path):
             who = f"process {os.getpid()} on {socket.gethostname()}\n".encode()
             os.pwrite(descriptor, who, 0)  # before what is longer is cut off, which would need room again

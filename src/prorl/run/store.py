@@ -290,7 +290,7 @@ class RunStore:
                 target.parent.mkdir(parents=True, exist_ok=True)
                 if target.is_dir():  # of an earlier return
                     shutil.rmtree(target)
-                path.replace(target)
+                shutil.move(path, target)  # which may lie on another disk, linked to
 
         retry_on_full_disk(move, self.interrupt)
         self.report(f"{path} is not part of what the run continues from; moved to {target}")

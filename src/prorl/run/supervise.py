@@ -131,10 +131,10 @@ class Supervisor:
                 command = self._again if self._born else self._first
                 if ending.status in _FINAL:
                     return ending.status
-                self._log(str(ending))
+                self._log(f"{ending}{self._keep_stacks() if ending.status < 0 and not ending.hung else ''}")
                 environment[ENDED] = str(ending)
                 if self._asked is not None:
-                    self._log(f"stopped at once, unsaved{self._keep_stacks()}; {self._way_on()}")
+                    self._log(f"stopped at once, unsaved; {self._way_on()}")
                     return _STATUS[self._asked]
                 step = ending.beat.step if ending.beat else 0
                 # It was rolled back: what it did before is no measure.
@@ -234,6 +234,8 @@ class Supervisor:
         """Move what a trainer wrote of where its threads were out of the next one's way; says where it is."""
         stacks = self._folder / f"stacks-{time.strftime('%Y%m%d-%H%M%S')}.txt"
         try:
+            if not (self._folder / STACKS).stat().st_size:
+                return ""
             (self._folder / STACKS).rename(stacks)
         except OSError:
             return ""
