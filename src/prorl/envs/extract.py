@@ -14,7 +14,7 @@ MAX_ANSWER_CHARS = 4000
 MAX_CODE_CHARS = 64_000
 
 _ANSWER = re.compile(re.escape(ANSWER_OPEN) + r"((?:(?!</?answer>).)*)" + re.escape(ANSWER_CLOSE), re.DOTALL)
-_DRESSED = re.compile(r"\\text\s*\{([^{}]*)\}|\$([^$]*)\$")  # as LaTeX writes words and formulas in a line
+_WORDS = re.compile(r"\\text\s*\{([^{}]*)\}")  # as LaTeX writes them
 _BOX = re.compile(r"\\boxed\s*\{")
 _FENCED = re.compile(
     r"```[^\n`]+```|```([^\n`]*)\n(.*?)```", re.DOTALL
@@ -31,7 +31,7 @@ _STATEMENT = re.compile(
 def extract_answer(text: str) -> str | None:
     """The last complete answer after the thinking, stripped; None when there is none, or thinking never ended.
 
-    Of a box within the tags, what it holds; `\\text{…}` and dollars around all of it go.
+    Of a box within the tags, what it holds; `\\text{…}` around all of it goes.
 
     >>> extract_answer("<think>2+2=4</think><answer>4</answer>")
     '4'
@@ -45,8 +45,8 @@ def extract_answer(text: str) -> str | None:
         return None
     tagged = _ANSWER.findall(tail)
     answer = (last_box(tagged[-1]) or tagged[-1]) if tagged else last_box(tail)
-    bare = _DRESSED.fullmatch(answer.strip()) if answer else None
-    return _usable(next(filter(None, bare.groups()), "") if bare else answer, MAX_ANSWER_CHARS)
+    words = _WORDS.fullmatch(answer.strip()) if answer else None
+    return _usable(words[1] if words else answer, MAX_ANSWER_CHARS)
 
 
 def extract_code(text: str) -> str | None:
