@@ -154,6 +154,9 @@ def test_engines_decode_on_while_a_lost_one_starts_again():
                 self._owed += arguments[0]
             if method == "idle":
                 return self._idle
+            if method == "cancel":
+                self._owed = []
+                return []
             if method != "poll":
                 return None
             self._idle += [] if self._left is None else [time.monotonic() - self._left]
@@ -183,6 +186,16 @@ def test_engines_decode_on_while_a_lost_one_starts_again():
         assert ends[1][-1] < seconds < ends[0][-1]
         (incident,) = engine.incidents()
         assert "engine 0 has died and is replaced" in incident
+        for draw in range(2):
+            engine.submit(replace(ask(samples=3), draw=draw))
+        engine.poll()
+        ray.kill(started[1])
+        engine.cancel()  # nothing of what was asked before comes later
+        engine.submit(replace(ask(samples=3), draw=7))
+        answers = []
+        while done := engine.poll():
+            answers += done
+        assert sorted((one.draw, one.sample) for one in answers) == [(7, 0), (7, 1), (7, 2)]
 
 
 def test_an_engine_with_other_weights_is_replaced_and_the_second_in_its_place_ends_the_run():

@@ -122,7 +122,7 @@ class RayEngine(Pool):
         """Stop all that is in flight; an engine that is lost meanwhile is replaced, and what it wrote is gone."""
         done: list[Completion] = []
         for slot in self._slots:
-            if slot.pending is not None:
+            while slot.pending is not None:  # again where it was lost: what takes its place is asked the same
                 done += self._take(slot)
         self._queue.clear()
         for slot in self._slots:

@@ -120,9 +120,8 @@ def use_interface_of(address: str) -> None:
     for name, addresses in psutil.net_if_addrs().items():
         if address in {each.address for each in addresses}:
             os.environ.setdefault("GLOO_SOCKET_IFNAME", name)
-            os.environ.setdefault(
-                "NCCL_SOCKET_IFNAME", f"={name}"
-            )  # else NCCL takes it for the beginning of names
+            # Without the sign NCCL takes it for the beginning of names.
+            os.environ.setdefault("NCCL_SOCKET_IFNAME", f"={name}")
 
 
 class GpuSharing:

@@ -134,9 +134,8 @@ def _sending(
             try:
                 _remember(history, tracker, last)
             finally:
-                with (
-                    suppress(Exception) if failing else nullcontext()
-                ):  # an outage is told once, and waited for
+                # An outage is told once, and waited for.
+                with suppress(Exception) if failing else nullcontext():
                     end()
 
 
