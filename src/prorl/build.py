@@ -337,7 +337,7 @@ def learner_settings(config: RunConfig) -> LearnerSettings:
 
 
 def _renderer(tokens: PreTrainedTokenizerBase, source: str | Path, system: str) -> ChatRenderer:
-    from prorl.learn.model import ModelError
+    from prorl.learn.model import ModelError, no_tokenizer
 
     try:
         renderer = ChatRenderer(tokens, system)
@@ -346,9 +346,7 @@ def _renderer(tokens: PreTrainedTokenizerBase, source: str | Path, system: str) 
         first_line = str(error).partition("\n")[0]
         raise ModelError(f"the chat template of {source} cannot be used: {first_line}") from error
     if empty and not tokens.chat_template:
-        raise ModelError(
-            f"{source} holds no tokenizer that can be read; copy its tokenizer.json next to the weights"
-        )
+        raise no_tokenizer(source)
     if empty:
         raise ModelError(f"the chat template of {source} leaves nothing of a prompt: mend it, or remove it")
     return renderer

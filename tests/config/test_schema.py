@@ -81,17 +81,6 @@ STALE = {"sampling": {"max_staleness": 1}, "learner": {"old_logprobs": "learner"
         ({"tasks": {"arithmetic": {"weight": 0}}}, "every task has weight 0"),
         ({"stages": [{"at": 5}, {"at": 5}]}, r"stages must begin at ascending steps, not \[5, 5\]"),
         ({"stages": [{"at": 5}, {"at": 3}]}, r"ascending steps, not \[5, 3\]"),
-        (
-            {
-                "stages": [
-                    {
-                        "at": 100,
-                        "set": {"optimizer.lr": {"ramp": "linear", "start": 0, "end": 1, "steps": 50}},
-                    }
-                ]
-            },
-            "stage at step 100: the ramp of optimizer.lr ends before it: say start_step: 100",
-        ),
         ({"stages": [{"at": 5, "mixture": {"sudoku": 1}}]}, r"step 5: the mixture names \['sudoku'\]"),
     ],
 )

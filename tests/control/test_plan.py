@@ -103,6 +103,10 @@ def test_a_lowered_learning_rate_scales_whatever_it_is():
         ({"set": {"clip.high": 0.1}}, "clip.low (0.2) is above clip.high (0.1)"),
         ({"set": {"sampling.response_limit": 9000}}, "leaves no room"),
         ({"mixture": {"arithmetic": 0, "countdown": 0}}, "every task has weight 0"),
+        (
+            {"set": {"optimizer.lr": {"ramp": "linear", "start": 0, "end": 1, "steps": 7}}},
+            "the ramp of optimizer.lr ends before it: say start_step: 7",
+        ),
     ],
 )
 def test_a_stage_is_checked_like_a_recipe(stage, told):

@@ -296,21 +296,19 @@ def _stored_size(path: str) -> Size | None:
         config = AutoConfig.from_pretrained(path, local_files_only=True)
         with torch.device("meta"):
             model = AutoModelForCausalLM.from_config(config)
+        text = config.get_text_config()
+        return Size(
+            parameters=sum(parameter.numel() for parameter in model.parameters()),
+            hidden_size=text.hidden_size,
+            intermediate_size=getattr(text, "intermediate_size", None) or 4 * text.hidden_size,
+            layers=text.num_hidden_layers,
+            heads=text.num_attention_heads,
+            kv_heads=getattr(text, "num_key_value_heads", None) or text.num_attention_heads,
+            head_width=getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads,
+            context=getattr(text, "max_position_embeddings", None) or 0,  # a run says what a config lacks
+        )
     except Exception:  # as loading will say, which knows what to do about it
         return None
-    text = config.get_text_config()
-    if getattr(text, "num_attention_heads", None) is None:
-        return None
-    return Size(
-        parameters=sum(parameter.numel() for parameter in model.parameters()),
-        hidden_size=text.hidden_size,
-        intermediate_size=getattr(text, "intermediate_size", None) or 4 * text.hidden_size,
-        layers=text.num_hidden_layers,
-        heads=text.num_attention_heads,
-        kv_heads=getattr(text, "num_key_value_heads", None) or text.num_attention_heads,
-        head_width=getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads,
-        context=getattr(text, "max_position_embeddings", None) or 0,  # a run says what a config lacks
-    )
 
 
 def _demand(config: RunConfig, plan: Plan) -> Demand:

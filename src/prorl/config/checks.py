@@ -136,13 +136,6 @@ def contradictions(config: RunConfig) -> Iterator[str]:
     for stage in config.stages:
         if stage.optimizer == "clear" and not stage.reset_reference:
             yield f"stage at step {stage.at}: optimizer: clear has an effect with reset_reference: true alone"
-        for key, value in stage.set.items():
-            spans = (
-                [value.get(name, 0) for name in ("steps", "start_step")] if isinstance(value, dict) else []
-            )
-            ends = sum(spans) if all(isinstance(one, int) for one in spans) else stage.at + 1
-            if spans and "ramp" in value and ends <= stage.at:
-                yield f"stage at step {stage.at}: the ramp of {key} ends before it: say start_step: {stage.at}"
         unknown = set(stage.mixture) - set(config.tasks)
         if unknown:
             yield f"stage at step {stage.at}: the mixture names {sorted(unknown)}, which `tasks` does not list"

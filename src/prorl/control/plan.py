@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from prorl.algo.adaptive_levels import level_weights
-from prorl.config.fields import Schedule
+from prorl.config.fields import RampConfig, Schedule
 from prorl.config.recipe import RecipeError, check
 from prorl.config.schema import (
     HPARAMS,
@@ -60,11 +60,16 @@ def make_plan(config: RunConfig) -> Plan:
     """The plan of a recipe.
 
     RecipeError as `staged`, where it resets a reference that it never needs, and for adaptive levels that start
-    elsewhere than at one of the task's.
+    elsewhere than at one of the task's. A ramp of a stage counts from its own start: one that is over is refused.
     """
     settings = [_settings(config)]
     for number, stage in enumerate(config.stages, start=1):
-        settings.append(_settings(staged(config, config.stages[:number], f"stage at step {stage.at}")))
+        source = f"stage at step {stage.at}"
+        after = staged(config, config.stages[:number], source)
+        for key, ramp in ((key, setting(after, key)) for key in stage.set):
+            if isinstance(ramp, RampConfig) and ramp.start_step + ramp.steps <= stage.at:
+                raise RecipeError(f"{source}: the ramp of {key} ends before it: say start_step: {stage.at}")
+        settings.append(_settings(after))
     plan = Plan(config=config, settings=tuple(settings), levels=_adaptive_levels(config))
     if not plan.needs_reference:
         _require_no_resets(config)

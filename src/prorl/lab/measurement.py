@@ -171,12 +171,9 @@ def evaluate(
     tasks = checked_tasks(config, console)
     asked = asked_by(config, tasks)
     if not asked.questions:
-        sizes = config.evaluation
-        if sizes.per_domain or sizes.ood_per_domain or sizes.per_level:
-            raise RecipeError(
-                "no task has problems held out for this evaluation: add rows, or see `prorl tasks list`"
-            )
-        raise RecipeError("this asks nothing: say --per-domain, --ood or --per-level above 0")
+        raise RecipeError(
+            "this asks nothing: say --per-domain, --ood or --per-level above 0, of what the tasks have problems for"
+        )
     where = source.run.folder / EVALS if source.run else Path(EVALS) / slug(source.model)
     folder = (out or where) / name
     with held(folder, asked.rules()):

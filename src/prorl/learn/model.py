@@ -143,12 +143,17 @@ def _require_on_hub(name: str) -> None:
         ) from error
 
 
+def no_tokenizer(source: str | Path) -> ModelError:
+    """A folder without the files of a tokenizer."""
+    return ModelError(
+        f"{source} holds no tokenizer that can be read; copy its tokenizer.json next to the weights"
+    )
+
+
 def _explained(error: Exception, name: str, what: str) -> ModelError:
     text = str(error).strip()
     if "backend tokenizer" in text:
-        return ModelError(
-            f"{name} holds no tokenizer that can be read; copy its tokenizer.json next to the weights"
-        )
+        return no_tokenizer(name)
     first_line = text.partition("\n")[0] or type(error).__name__
     return ModelError(f"cannot load the {what} of {name}: {first_line}")
 

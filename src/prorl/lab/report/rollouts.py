@@ -137,7 +137,7 @@ def solvable_html(moves: Sequence[Move]) -> str:
     shown = in_turn(found, lambda move: move.base.domain, PAIRS)
     text = paragraph(
         f"{len(shown)} of {count(len(found), 'problem')} that the trained model solves beyond guessing and the base "
-        "does not, the surest of each domain first: the base's first response, and and one that passed."
+        "does not, the surest of each domain first: the base's first response, and one that passed."
     )
     return text + "".join(map(_pair, shown))
 
