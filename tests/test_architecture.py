@@ -26,7 +26,7 @@ MAX_LINES = 550
 # a third reading found 230 (110), 45 that a fourth found 225 (40), what a GPU
 # showed 55 (30), 46 that a fifth found, wrong golds of six tasks of
 # reasoning-gym among them, 350 (120), 50 that a sixth found 120 (70). Tests: 1,900.
-CEILINGS = {"src": (30_696, 159), "tests": (34_590, 210)}  # lines and files
+CEILINGS = {"src": (30_695, 159), "tests": (34_590, 210)}  # lines and files
 READING_PATH = 10_736  # lines of the core without `APART`
 APART = ("api.py", "cli", "learn/base_model.py", "trl.py")
 HELP_SECONDS = 1.5  # of computing: a busy machine must not fail a test

@@ -137,7 +137,7 @@ def _without_names(answer: str, gold: str) -> tuple[str, str]:
     if named_answer and named_gold and compact(named_answer[1]) == compact(named_gold[1]):
         return _last_member(named_answer[2]), _last_member(named_gold[2])
     if (relation := relation_of(gold)) and named_answer and compact(named_answer[1]) == compact(relation[0]):
-        return _last_member(named_answer[2]), gold  # `x \\in (2, \\infty)` is `x > 2`
+        return _last_member(named_answer[2]), gold  # `x \in (2, \infty)` is `x > 2`
     if not _SIGN.search(gold) and not named_gold:
         return _last_member(named_answer[2] if named_answer else answer), gold
     if named_gold and not _SIGN.search(answer):
@@ -217,9 +217,8 @@ def _same_parts(answer: Parts, gold: Parts, depth: int) -> bool:
 def _is_assignment(named: Parts, bare: Parts) -> bool:
     """Whether one side names different variables, `x=1, y=2`, and the other has values alone, whose order counts."""
     names = [_NAMED.fullmatch(item) for item in named.items]
-    variables = {
-        compact(name[1]).partition("_")[0] for name in names if name
-    }  # x_1 and x_2 are roots, in any order
+    # x_1 and x_2 are roots, in any order.
+    variables = {compact(name[1]).partition("_")[0] for name in names if name}
     return all(names) and len(variables) > 1 and not any(map(_SIGN.search, bare.items))
 
 
