@@ -6,6 +6,7 @@ import subprocess
 import sys
 import textwrap
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ from prorl.run.process import Heartbeat
 from prorl.run.supervise import CRASHED, Beat, Ending, Patience, Supervisor
 from support.processes import eventually, shell, state
 
-QUICK = Patience(first_wait=0.01, longest_wait=0.05, tick=0.05, dump=0.5)
+QUICK = Patience(lasting=0, first_wait=0.01, longest_wait=0.05, tick=0.05, dump=0.5)
 
 TRAINER = """
 import faulthandler, os, signal, sys, time
@@ -56,9 +57,9 @@ def said():
 def supervisor(folder, said):
     """A supervisor over a trainer that runs some code."""
 
-    def make(code: str) -> Supervisor:
+    def make(code: str, patience: Patience = QUICK) -> Supervisor:
         command = [sys.executable, write_trainer(folder, code)]
-        return Supervisor([*command, "first"], [*command, "again"], folder, say=said.append, patience=QUICK)
+        return Supervisor([*command, "first"], [*command, "again"], folder, say=said.append, patience=patience)
 
     return make
 
@@ -126,6 +127,14 @@ def test_a_crash_loop_is_given_up_with_one_sentence_that_names_the_log(superviso
     assert "gave up after 4 crashes" in said[-1]
     assert "SIGKILL at step 7 in phase 'learn'" in said[-1]
     assert str(folder / LOG) in said[-1]
+
+
+def test_trouble_that_passes_in_minutes_ends_no_run_that_has_something_saved(supervisor, folder):
+    watch = supervisor("heart(7); life < 6 and die()", replace(QUICK, lasting=300))
+    assert watch.run() == CRASHED, "what could not even begin is given up soon"
+    (folder / CHECKPOINTS / "step_000000").mkdir(parents=True)
+    assert watch.run() == 0
+    assert len(lives(folder)) == 7
 
 
 def test_what_a_run_did_before_a_roll_back_is_no_measure_of_its_progress(supervisor, folder):

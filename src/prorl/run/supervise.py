@@ -5,6 +5,7 @@ decides whether to start it again, and the trainer dies with it.
 """
 
 import json
+import math
 import os
 import signal
 import subprocess
@@ -70,6 +71,7 @@ class Patience:
     """When a restart comes, and when there is no use in another."""
 
     crashes: int = 4  # in a row without a step more than ever before
+    lasting: float = 300.0  # seconds of them, where something is saved: a disk or the memory may come back
     first_wait: float = 1.0  # seconds before a restart; doubled each time
     longest_wait: float = 60.0
     tick: float = 0.5  # seconds between two looks at the heartbeat
@@ -78,6 +80,10 @@ class Patience:
     def wait(self, crashes: int) -> float:
         """Seconds before the restart after so many crashes in a row."""
         return float(min(self.longest_wait, self.first_wait * 2 ** (crashes - 1)))
+
+    def is_over(self, crashes: int, seconds: float) -> bool:
+        """Whether so many crashes in a row, over so many seconds, are enough."""
+        return crashes >= self.crashes and seconds >= self.lasting
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,6 +126,7 @@ class Supervisor:
         self._reached = -1  # the most steps of all
         self._left: Beat | None = None  # by another trainer, before this one began
         self._crashes = 0  # since then
+        self._since = 0.0  # when the first of them was
         self._born = False  # whether there ever was a checkpoint to resume from
 
     def run(self) -> int:
@@ -143,7 +150,9 @@ class Supervisor:
                 self._reached = max(self._reached, ending.reached)
                 self._crashes = 1 if step > self._best else self._crashes + 1
                 self._best = max(self._best, step)
-                if self._crashes >= self._patience.crashes:
+                now = time.monotonic()
+                self._since = now if self._crashes == 1 else self._since
+                if self._patience.is_over(self._crashes, now - self._since if self._born else math.inf):
                     self._say(
                         f"gave up after {self._crashes} crashes without a step of progress; the last: {ending}; "
                         f"{self._way_on()}"
