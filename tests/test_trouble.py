@@ -297,7 +297,7 @@ def test_a_limit_that_leaves_no_room_for_prompts_stops_a_run_that_can_go_on_once
 
     folder, plan = tmp_path / "run", watched(verifier_errors={})
     state = run_in(folder, plan, sabotage=like_a_real_one, commands={5: "sampling.response_limit=9999"})
-    assert (state.step, state.stopped[:24]) == (6, "verifiers failed on 100%")
+    assert (state.step, state.stopped[:12]) == (6, "100% of the ")
     send(folder / INBOX, parse_command(["sampling.response_limit=plan"]))
     assert run_in(folder, plan, sabotage=like_a_real_one).stopped == "done"
 
@@ -359,7 +359,7 @@ def test_verifiers_that_fail_stop_the_run_with_a_sentence_and_do_so_again_if_not
 
     plan = watched(verifier_errors={})
     first = run_in(tmp_path / "run", plan, sabotage=broken)
-    assert first.stopped.startswith("verifiers failed on ")
+    assert "verifiers failed" in first.stopped
     second = run_in(tmp_path / "run", plan, sabotage=broken)
     assert (second.step, second.stopped[:20]) == (first.step + 1, first.stopped[:20])
     assert run_in(tmp_path / "run", plan).stopped == "done"

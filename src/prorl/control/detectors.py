@@ -37,7 +37,8 @@ MEANING: Mapping[str, str] = {
     "mismatch": "engine and learner disagree by a factor of {:.3g} per token at some position",
     "broken_engine": "engine and learner disagree by a factor of {:.3g} per token at some position: the engine "
     "samples from another policy; see docs/cluster.md, and resume with other engine settings",
-    "verifier_errors": "verifiers failed on {:.0%} of the last step's groups",
+    "verifier_errors": "{:.0%} of the last step's groups could not be judged: "
+    "verifiers failed, or prompts did not fit; samples/ has the reasons",
     "truncated_share": "{:.0%} of responses hit the length limit",
     "unanswered_share": "{:.0%} of responses hold no answer",
     "no_signal": "only {:.1%} of the judged groups teach anything",

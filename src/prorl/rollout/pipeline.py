@@ -273,7 +273,7 @@ def sample_problems(
     if groups and not judged:
         note = groups[0].rollouts[0].verdict.note
         raise VerifierError(
-            f"verifiers failed on every response of a validation or measurement, on the first one with: {note}"
+            f"no response of a validation or measurement could be judged, the first one for this reason: {note}"
         )
     return judged
 
