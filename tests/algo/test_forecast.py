@@ -23,6 +23,12 @@ def test_a_curve_without_noise_tells_its_limit(count):
     assert found.value - 1e-9 <= found.high
 
 
+@pytest.mark.parametrize("noise", [0.005, 0.01])
+def test_exact_points_make_no_interval_that_lies_beside_the_limit(noise):
+    found = [forecast(run(0.6, 0.2, 400, 2.0, 60, noise, seed)) for seed in range(30)]
+    assert sum(one.low <= 0.6 <= one.high for one in found) >= 0.8 * len(found)
+
+
 def test_the_interval_holds_the_limit_nearly_always_and_narrows_as_the_curve_flattens():
     early = [forecast(run(0.5, 0.25, 400, 1.4, 20, 0.01, seed)) for seed in range(12)]
     late = [forecast(run(0.5, 0.25, 80, 1.4, 20, 0.01, seed)) for seed in range(12)]

@@ -1,4 +1,4 @@
-"""The folder's contract: every idea imports nothing from prorl, and torch only where tensors are the data."""
+"""The folder's contract: every idea imports nothing from prorl, and torch or numpy only where arrays are the data."""
 
 import ast
 import sys
@@ -11,6 +11,7 @@ import prorl.algo
 FILES = sorted(path for path in Path(prorl.algo.__file__).parent.glob("*.py") if path.name != "__init__.py")
 THIRD_PARTY = {
     "clip_higher": {"torch"},
+    "forecast": {"numpy"},
     "kl_to_reference": {"torch"},
     "mismatch_correction": {"torch"},
 }

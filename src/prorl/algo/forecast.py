@@ -1,17 +1,19 @@
 """Where a validation score is heading: a saturating curve over the steps, with an interval."""
 
-import math
-from collections.abc import Sequence
 from functools import lru_cache
 from itertools import pairwise
 from statistics import fmean
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import numpy as np
 
 FEWEST, MOST = 9, 60  # points: fewer say nothing; more are averaged down to so many
-SHARPNESS = [2.0 ** (power / 4) for power in range(-4, 9)]  # B, a half to four
+SHARPNESS = 2.0 ** np.arange(-1, 2.01, 1 / 16)  # B; coarser steps leave out the curves between two of them
 GRAIN = 1e-3  # of a score: no curve is exact to less
-MIDDLES = [2.0 ** (power / 4) for power in range(-24, 17)]  # Cmid, as a share of the last step
+MIDDLES = 2.0 ** np.arange(-6, 4.01, 1 / 16)  # Cmid, as a share of the last step
 SEEN = 1 / 17  # of the rise, by the last step at least: a rise yet to come could end anywhere
+
+Array = np.ndarray[Any, np.dtype[np.float64]]
 
 
 class Forecast(NamedTuple):
@@ -35,54 +37,44 @@ def forecast(points: tuple[tuple[float, float], ...]) -> Forecast | None:
         return None
     parts = min(MOST, len(points))
     pieces = list(pairwise(len(points) * i // parts for i in range(parts + 1)))
-    steps, scores = ([fmean(point[axis] for point in points[a:b]) for a, b in pieces] for axis in (0, 1))
-    shapes = [
-        [1 / (1 + (middle * steps[-1] / step) ** sharp) if step else 0.0 for step in steps]
-        for sharp in SHARPNESS
-        for middle in MIDDLES
-        if 1 / (1 + middle**sharp) >= SEEN
-    ]
-    shown = 2 * parts // 3
-    foretold, _ = _fit(
-        [shape[:shown] for shape in shapes], scores[:shown], [fmean(s[shown:]) for s in shapes]
+    steps, scores = (
+        np.array([fmean(point[axis] for point in points[a:b]) for a, b in pieces]) for axis in (0, 1)
     )
-    found, least = _fit(shapes, scores, [1.0] * len(shapes))
-    doubt = 2 * math.sqrt(least / (parts - 4) / (parts - shown))  # of the mean of the last third itself
-    if not foretold.low - doubt <= fmean(scores[shown:]) <= foretold.high + doubt:
+    sharp, middle = (grid.reshape(-1, 1) for grid in np.meshgrid(SHARPNESS, MIDDLES))
+    with np.errstate(divide="ignore"):  # step 0, where the shape is 0
+        shapes = 1 / (1 + (middle * steps[-1] / steps) ** sharp)
+    shapes = shapes[shapes[:, -1] >= SEEN]
+    shown = 2 * parts // 3
+    foretold, _ = _fit(shapes[:, :shown], scores[:shown], shapes[:, shown:].mean(axis=1))
+    found, least = _fit(shapes, scores, np.ones(len(shapes)))
+    doubt = 2 * (least / (parts - 4) / (parts - shown)) ** 0.5  # of the mean of the last third itself
+    if not foretold.low - doubt <= scores[shown:].mean() <= foretold.high + doubt:
         return None
     if found.low > 1 or found.high < 0:
         return None
     return Forecast(*(min(max(value, 0.0), 1.0) for value in found))
 
 
-def _fit(
-    shapes: Sequence[Sequence[float]], scores: Sequence[float], at: Sequence[float]
-) -> tuple[Forecast, float]:
+def _fit(shapes_SP: Array, scores_P: Array, at_S: Array) -> tuple[Forecast, float]:
     """What the best curve R0 + D · shape is where its shape is `at`, with an interval by profile likelihood; and its
-    sum of squared errors.
+    sum of squared errors. S shapes, P points.
 
     For a given shape the best curve is a regression line, and the sum of squares grows quadratically as its value
     is moved away; the interval holds every value that some shape reaches within the sum of squares that 95 % allow.
     """
-    fits = []
-    mean = fmean(scores)
-    for shape, place in zip(shapes, at, strict=True):
-        middle = fmean(shape)
-        spread = math.fsum((rise - middle) ** 2 for rise in shape)
-        shared = math.fsum(
-            (rise - middle) * (score - mean) for rise, score in zip(shape, scores, strict=True)
-        )
-        slope = shared / spread if spread else 0.0
-        error = math.fsum(
-            (score - mean - slope * (rise - middle)) ** 2 for rise, score in zip(shape, scores, strict=True)
-        )
-        variance = 1 / len(scores) + ((place - middle) ** 2 / spread if spread else 0.0)
-        fits.append((error, mean + slope * (place - middle), variance))
-    least, value, _ = min(fits)
-    freedom = max(1, len(scores) - 4)
+    middle_S = shapes_SP.mean(axis=1)
+    offset_SP, around_P = shapes_SP - middle_S[:, None], scores_P - scores_P.mean()
+    spread_S = (offset_SP**2).sum(axis=1)
+    spread_S[spread_S == 0] = np.inf  # a shape that is flat so far: so is its line
+    slope_S = offset_SP @ around_P / spread_S
+    error_S = ((around_P - slope_S[:, None] * offset_SP) ** 2).sum(axis=1)
+    value_S = scores_P.mean() + slope_S * (at_S - middle_S)
+    variance_S = 1 / len(scores_P) + (at_S - middle_S) ** 2 / spread_S
+    best, freedom = error_S.argmin(), max(1, len(scores_P) - 4)
     student = 1.96 + 2.37 / freedom + 2.82 / freedom**2  # its 97.5 % quantile, by Cornish and Fisher
-    allowed = least + (least + len(scores) * GRAIN**2) * student**2 / freedom
-    reach = [
-        (value, math.sqrt((allowed - error) * width)) for error, value, width in fits if error <= allowed
-    ]
-    return Forecast(value, min(v - half for v, half in reach), max(v + half for v, half in reach)), least
+    least = float(error_S[best])
+    room_S = least + (least + len(scores_P) * GRAIN**2) * student**2 / freedom - error_S
+    near = room_S >= 0
+    half = np.sqrt(room_S[near] * variance_S[near])
+    low, high = (value_S[near] - half).min(), (value_S[near] + half).max()
+    return Forecast(float(value_S[best]), float(low), float(high)), least
