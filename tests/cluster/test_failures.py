@@ -16,6 +16,7 @@ import torch
 from rich.console import Console as RichConsole
 from safetensors.torch import load_file
 
+from prorl.build import learner_settings
 from prorl.config.recipe import load_recipe
 from prorl.control.events import Resumed, Stepped, Warned
 from prorl.control.state import from_json
@@ -354,6 +355,30 @@ def test_ranks_on_two_nodes(model, nodes, tmp_path):
     kinds = [event.kind for event in events(tmp_path / "run")]
     assert kinds.count("stepped") == 3
     assert "warned" not in kinds
+
+
+def test_each_node_with_ranks_gets_its_own_copy_of_the_weights(model, nodes, tmp_path):
+    from prorl.cluster.cluster import Cluster
+    from prorl.cluster.learner import LearnerRank, RayLearner
+
+    settings = CLUSTER | {"address": nodes.address, "learners": 3}
+    config = load_recipe(str(write_recipe(tmp_path, model, backend="ray", cluster=settings)))
+    cluster = Cluster(config)
+    try:
+        ranks = [cluster.start("rank", rank, LearnerRank, rank, 3) for rank in range(3)]
+        learner = RayLearner(
+            ranks, str(model), str(model), learner_settings(config), with_reference=False, device="cpu"
+        )
+        copies = learner.publish(0)
+        held = ray.experimental.get_object_locations(list(copies.by_node.values()))
+        assert {ref: place["node_ids"] for ref, place in held.items()} == {
+            ref: [node] for node, ref in copies.by_node.items()
+        }
+        assert len(held) == 2
+        assert len({ray.get(ref).checksum for ref in held}) == 1
+        assert copies.nearest("a node without ranks") in held
+    finally:
+        cluster.close()
 
 
 def test_a_run_that_loses_a_node_goes_on_where_there_is_room_again(model, nodes, tmp_path):

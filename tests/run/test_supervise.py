@@ -59,7 +59,9 @@ def supervisor(folder, said):
 
     def make(code: str, patience: Patience = QUICK) -> Supervisor:
         command = [sys.executable, write_trainer(folder, code)]
-        return Supervisor([*command, "first"], [*command, "again"], folder, say=said.append, patience=patience)
+        return Supervisor(
+            [*command, "first"], [*command, "again"], folder, say=said.append, patience=patience
+        )
 
     return make
 

@@ -17,7 +17,7 @@ import ray
 
 from prorl.cluster.cluster import LOST, TRANSFER_SECONDS, Pool, Slot, answered, reason, result
 from prorl.cluster.settings import EngineSettings, GpuSharing, free_address, use_interface_of
-from prorl.cluster.weights import Published, Receivers
+from prorl.cluster.weights import Copies, Published, Receivers
 from prorl.local.backend import SyncError, require_agreement
 from prorl.local.engine import require_room
 from prorl.types import Completion, Request
@@ -35,8 +35,10 @@ class EngineActor:
         self._engine = VLLMEngine(settings)
 
     def call(self, method: str, *arguments: Any) -> Any:
-        """A method of the engine."""
-        return getattr(self._engine, method)(*arguments)
+        """A method of the engine, which is given weights in place of their `Copies`."""
+        node = ray.get_runtime_context().get_node_id()
+        given = [ray.get(one.nearest(node)) if isinstance(one, Copies) else one for one in arguments]
+        return getattr(self._engine, method)(*given)
 
 
 class RayEngine(Pool):

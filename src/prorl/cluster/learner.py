@@ -22,7 +22,7 @@ import torch.distributed as dist
 
 from prorl.cluster.cluster import OverdueError, result, results
 from prorl.cluster.settings import Device, GpuSharing, free_address, use_interface_of
-from prorl.cluster.weights import Receivers, Sender, collect, same_stream
+from prorl.cluster.weights import Copies, Receivers, Sender, collect, same_stream
 from prorl.learn.learner import LearnerSettings, TorchLearner
 from prorl.learn.model import context_limit, eos_ids, load_model, load_tokenizer, pad_id
 from prorl.learn.packing import Share
@@ -70,12 +70,15 @@ class LearnerRank:
         self._group = Ranks.joined(device)
         return str(ray.get_runtime_context().get_node_id())
 
-    def build(self, model: str, tokenizer: str, settings: LearnerSettings, *, with_reference: bool) -> Facts:
+    def build(
+        self, model: str, tokenizer: str, settings: LearnerSettings, *, with_reference: bool, copies: bool
+    ) -> Facts:
         """Load model and tokenizer from a transformers directory or hub id, and keep this rank's shard.
 
+        `copies`: this rank puts what is published into its node's store.
         Raises ModelError where they cannot be used, ValueError as `TorchLearner`.
         """
-        self._dtype = getattr(torch, settings.dtype)
+        self._dtype, self._copies = getattr(torch, settings.dtype), copies
         tokens = load_tokenizer(tokenizer)
         # A GPU never holds the whole model: it is sharded on its way there.
         whole = load_model(model, dtype=torch.float32, device="cpu")
@@ -98,13 +101,15 @@ class LearnerRank:
         """One step on this rank's share of the batch, of which `shares` has a reference for each rank."""
         return self._learner.begin(result(shares[self._index]), hparams)()
 
-    def publish(self, version: int) -> list[Any]:
-        """A reference to the whole `Weights` on rank 0, nothing elsewhere; a collective."""
-        if self._index:
+    def publish(self, version: int) -> dict[str, Any]:
+        """A reference to the whole `Weights` by the id of this node, if it is this rank that puts them there; a
+        collective."""
+        if not self._copies:
             for _ in full_weights(self._learner.policy):
                 pass
-            return []
-        return [ray.put(collect(self._learner.policy, version, self._dtype))]
+            return {}
+        weights = collect(self._learner.policy, version, self._dtype)
+        return {ray.get_runtime_context().get_node_id(): ray.put(weights)}
 
     def connect(self, receivers: Receivers) -> str | None:
         """Form a group with the engines, and leave the one before it; on all ranks. Returns what has failed."""
@@ -167,7 +172,10 @@ class RayLearner:
         nodes = results([rank.join.remote(device, meeting) for rank in self._ranks])
 
         def build(at: int) -> Any:
-            return self._ranks[at].build.remote(model, tokenizer, settings, with_reference=with_reference)
+            copies = nodes.index(nodes[at]) == at  # the first of its node
+            return self._ranks[at].build.remote(
+                model, tokenizer, settings, with_reference=with_reference, copies=copies
+            )
 
         built = [results([build(at) for at in wave]) for wave in one_per_node(nodes)]
         self.facts: Facts = built[0][0]
@@ -189,10 +197,11 @@ class RayLearner:
         logps: list[float] = self._all("call", "score", prompt, tokens)
         return logps
 
-    def publish(self, version: int) -> Any:
-        """A reference to the policy's `Weights`, which lie in Ray's object store."""
-        (weights,) = self._all("publish", version)
-        return weights
+    def publish(self, version: int) -> Copies:
+        """The policy's weights, on every node that holds a rank."""
+        self._acquire()
+        found = results([rank.publish.remote(version) for rank in self._ranks])
+        return Copies(by_node={node: copy for one in found for node, copy in one.items()})
 
     def send(self, receivers: Receivers) -> str | None:
         """Send the policy straight to the engines; returns what has failed at their end, if something has.
@@ -245,12 +254,15 @@ class RayLearner:
 
     def _begin(self, method: str, *arguments: Any, **options: Any) -> Callable[[], Any]:
         """Acquire the GPUs and ask all ranks; the returned function waits for all and gives rank 0's answer."""
+        self._acquire()
+        return self._ask(method, *arguments, **options)
+
+    def _acquire(self) -> None:
         if self._sharing is not None:
             self._sharing.acquire(self)
         if self._stowed:
             self._ask("call", "fetch")()
             self._stowed = False
-        return self._ask(method, *arguments, **options)
 
     def _ask(self, method: str, *arguments: Any, **options: Any) -> Callable[[], Any]:
         asked = [getattr(rank, method).remote(*arguments, **options) for rank in self._ranks]

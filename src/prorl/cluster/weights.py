@@ -1,6 +1,7 @@
 """The learner's weights on their way to the engines: through host memory, or from GPU to GPU over NCCL.
 
-In host memory they are one object of Ray's store with a checksum, which engines on the same machine read in place.
+In host memory they are an object of Ray's store on every node that holds a rank, with a checksum, which the engines
+of that node read in place.
 From GPU to GPU every rank gathers every weight, which is a collective, and rank 0 broadcasts it by the trainer's side
 of vLLM's weight-transfer API. Both ways list every name of a weight, also of one that is tied to another, because
 vLLM renews the output head only where it is named.
@@ -41,7 +42,7 @@ class Published:
     """A version of the policy for the engines, and the learner's log-probs of a probe."""
 
     version: int
-    copy: Callable[[], Any]  # gives a reference to its `Weights`
+    copy: Callable[[], Any]  # gives its `Copies`
     send: Callable[[Receivers], str | None]  # has them sent straight to the engines; returns what has failed
     prompt: Sequence[int]
     tokens: Sequence[int]
@@ -59,6 +60,17 @@ class Weights:
     dtype: str  # torch's name of it
     arrays: Mapping[str, Array]  # bfloat16, which numpy does not know, as int16; tied names share one array
     checksum: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Copies:
+    """One version's `Weights` in Ray's store."""
+
+    by_node: Mapping[str, Any]  # a reference, by the id of the node that it lies on
+
+    def nearest(self, node: str) -> Any:
+        """A reference to the copy on that node, or to the first where it has none."""
+        return self.by_node.get(node, next(iter(self.by_node.values())))
 
 
 def collect(model: nn.Module, version: int, dtype: torch.dtype) -> Weights:
