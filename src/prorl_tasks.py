@@ -49,9 +49,8 @@ class ProrlConfig(vf.TasksetConfig):  # type: ignore[misc]
     """Which problems are asked."""
 
     family: str = "countdown"  # a task by name, or FILE.py:NAME of your own
-    levels: dict[int, float] = Field(
-        default_factory=dict
-    )  # level → weight; default: all trained ones equally
+    # Level → weight; default: all trained ones equally.
+    levels: dict[int, float] = Field(default_factory=dict)
     split: Split = "train"
     count: int = 1000
 

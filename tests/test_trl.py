@@ -133,9 +133,8 @@ def test_the_reference_of_trl_is_reset_by_schedule_and_survives_a_checkpoint(mak
     assert callback.resets == [(3, "schedule")]
     reset = weights(trainer.ref_model)
     assert not torch.equal(reset, born)
-    assert not torch.equal(
-        reset, weights(trainer.accelerator.unwrap_model(trainer.model))
-    )  # of one step more
+    later = weights(trainer.accelerator.unwrap_model(trainer.model))  # of one step more
+    assert not torch.equal(reset, later)
     assert any("rewards/prorl_arithmetic/mean" in entry for entry in trainer.state.log_history)
 
     again, restored = make_trainer(6, every=3)
@@ -176,9 +175,8 @@ def test_the_kl_to_a_reference_that_was_just_replaced_counts_no_more(make_traine
     for step in range(1, 8):
         trainer.state.global_step = step
         callback.on_step_end(trainer.args, trainer.state, None)
-        callback.on_log(
-            trainer.args, trainer.state, None, logs={"kl": 0.66}
-        )  # TRL logs after the end of the step
+        # TRL logs after the end of the step.
+        callback.on_log(trainer.args, trainer.state, None, logs={"kl": 0.66})
     assert callback.resets == [(3, "kl_ceiling"), (6, "kl_ceiling")]
 
 

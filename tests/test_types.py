@@ -11,9 +11,8 @@ from prorl.types import Completion, log_probs, token_ids
 
 TOKENS = 10_000
 IDS = [151_643 - 7 * at for at in range(TOKENS)]
-LOGPS = [
-    struct.unpack("f", struct.pack("f", -at / 997))[0] for at in range(TOKENS)
-]  # as an engine gives them
+# As an engine gives them.
+LOGPS = [struct.unpack("f", struct.pack("f", -at / 997))[0] for at in range(TOKENS)]
 
 
 def completion():

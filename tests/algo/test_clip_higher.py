@@ -10,9 +10,8 @@ from prorl.algo.clip_higher import policy_loss
 DAPO = {"clip_low": 0.2, "clip_high": 0.28}
 UNCLIPPED = {"clip_low": 1.0, "clip_high": math.inf}
 
-token = st.tuples(
-    st.floats(-3, 0), st.floats(-3, 0), st.floats(-2, 2), st.booleans(), st.floats(0, 2)
-)  # logp, old_logp, advantage, mask, weight
+# logp, old_logp, advantage, mask, weight
+token = st.tuples(st.floats(-3, 0), st.floats(-3, 0), st.floats(-2, 2), st.booleans(), st.floats(0, 2))
 tokens = st.lists(token, min_size=1, max_size=12)
 
 

@@ -184,9 +184,8 @@ def test_worked_numbers_of_host_memory():
     assert node() == pytest.approx((16 + 12) * grown + 2)
     # a quarter of all but what is whole
     assert node(hardware=FOUR_NODES) == pytest.approx((16 / 4 + 4 + 8 / 4) * pinned(QWEN_1_5B, shards=32) + 2)
-    assert node(hardware=FOUR_NODES, separate=True) == pytest.approx(
-        12 * grown + 2
-    )  # its 8 ranks fit into one node
+    # Its 8 ranks fit into one node.
+    assert node(hardware=FOUR_NODES, separate=True) == pytest.approx(12 * grown + 2)
     assert node(replace(LONG, half=False, reference=False)) == pytest.approx((12 + 12) * grown + 4)
     assert node(replace(LONG, offload=True)) == pytest.approx((20 + 12) * grown + 2)
 

@@ -57,17 +57,15 @@ def test_learner_and_engines_never_compute_at_the_same_time(shared):
 
     log = calls(shared.parent / "calls")
     turns = [(kind, list(made)) for kind, made in groupby(log, key=lambda call: call.kind)]
-    assert (
-        len(turns) > 12
-    )  # three steps with validations, references and checkpoints, measured before and after
+    # Three steps with validations, references and checkpoints, measured before and after.
+    assert len(turns) > 12
     for (_, made), (_, following) in pairwise(turns):
         assert max(call.end for call in made) <= following[0].begin
     for kind, made in turns[:-1]:
         last = {call.process: call.what for call in made}
         assert list(last.values()) == ["sleep" if kind == "engine" else "stow"] * 2
-    built, started = turns[
-        :2
-    ]  # what a rank was built with leaves the GPU before an engine looks how much is free
+    # What a rank was built with leaves the GPU before an engine looks how much is free.
+    built, started = turns[:2]
     assert [call.what for call in built[1]] == ["stow"] * 2
     assert {call.what for call in started[1]} == {"start", "sleep"}
     for kind, made in turns[2:]:

@@ -67,10 +67,8 @@ def test_what_a_recipe_does_not_say_is_the_default(write):
         ("3\n", "cannot be read"),
         ("[1, 2]\n", "is not a mapping of settings"),
         ("name: ${nowhere}\n", "nowhere"),
-        (
-            "tasks: {arithmetic: }\n",
-            "tasks.arithmetic: Input should be",
-        ),  # no settings, and nothing to leave out
+        # No settings, and nothing to leave out.
+        ("tasks: {arithmetic: }\n", "tasks.arithmetic: Input should be"),
         ("extends: x\n", "does a recipe extend itself"),
         (
             "stages: [{at: 5, optimizer: clear}]\n",
@@ -221,11 +219,8 @@ def test_settings_of_a_cluster_are_refused_in_one_process(write, override):
         ("tasks.arithmetic.levels={1: 2}", "tasks.arithmetic.levels", {"1": 2.0}),
         ("kl.coef={ramp: linear, start: 0, end: 1, steps: 5}", "kl.coef.steps", 5),
         ("stages=[{at: 3, mixture: {arithmetic: 2}}]", "stages", 1),
-        (
-            "detectors.stalled_validation.mode=off",
-            "detectors.stalled_validation.mode",
-            "off",
-        ),  # false to YAML
+        # False to YAML.
+        ("detectors.stalled_validation.mode=off", "detectors.stalled_validation.mode", "off"),
         ("detectors.stalled_validation={mode: off}", "detectors.stalled_validation.mode", "off"),
     ],
 )

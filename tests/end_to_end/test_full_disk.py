@@ -28,9 +28,8 @@ def test_no_room_later_leaves_the_last_checkpoint(recipe, workplace, models, mon
 
     monkeypatch.setattr(Interrupt, "wait", stop)
     weights = (models["llama"] / "model.safetensors").stat().st_size
-    with files_limited_to(
-        weights + 20_000
-    ):  # the optimizer has no moments yet at step 0, later it is twice that
+    # The optimizer has no moments yet at step 0, later it is twice that.
+    with files_limited_to(weights + 20_000):
         assert "step_000003: File too large" in refused("train", recipe)
     missed, ended = of_kind(workplace / "runs" / "tiny", Warned)
     assert "step_000002: File too large" in missed.text

@@ -173,9 +173,8 @@ def test_what_takes_long_is_not_measured_by_what_is_quick(monkeypatch):
 
 def test_a_worker_that_takes_nothing_any_more_is_replaced(monkeypatch):
     monkeypatch.setattr(judge, "SEND_SECONDS", 1)
-    monkeypatch.setattr(
-        workers_module, "LEAST_SILENCE", 1.0
-    )  # it may stop before it has said that it is idle
+    # It may stop before it has said that it is idle.
+    monkeypatch.setattr(workers_module, "LEAST_SILENCE", 1.0)
     with closing(Workers([qwen2()], count=1)) as held:
         assert list(held.run(counts, [b""])) == [0]
         os.kill(held._workers[0].process.pid, signal.SIGSTOP)

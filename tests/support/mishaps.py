@@ -12,10 +12,8 @@ from prorl.envs.registry import VerifierSpec, make_verifier
 from prorl.envs.types import Problem, Verdict
 
 SPEC = VerifierSpec(tasks=("arithmetic", "word_list"))
-AMISS, CURSED = (
-    "amiss",
-    "cursed",
-)  # files: the next item meets the signal written there; no verifier can be built
+# Files: the next item meets the signal written there; no verifier can be built.
+AMISS, CURSED = "amiss", "cursed"
 
 
 def make_mishap(folder: Path) -> Callable[[Problem, str], Verdict]:

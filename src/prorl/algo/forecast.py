@@ -1,19 +1,24 @@
 """Where a validation score is heading: a saturating curve over the steps, with an interval."""
 
+from __future__ import annotations
+
+import math
 from functools import lru_cache
 from itertools import pairwise
 from statistics import fmean
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
+if TYPE_CHECKING:
+    import numpy as np
+
+    Array = np.ndarray[Any, np.dtype[np.float64]]
 
 FEWEST, MOST = 9, 60  # points: fewer say nothing; more are averaged down to so many
-SHARPNESS = 2.0 ** np.arange(-1, 2.01, 1 / 16)  # B; coarser steps leave out the curves between two of them
+# Coarser steps would leave out the curves between two of them.
+SHARPNESS = [2.0 ** (power / 16) for power in range(-16, 33)]  # B
 GRAIN = 1e-3  # of a score: no curve is exact to less
-MIDDLES = 2.0 ** np.arange(-6, 4.01, 1 / 16)  # Cmid, as a share of the last step
+MIDDLES = [2.0 ** (power / 16) for power in range(-96, 65)]  # Cmid, as a share of the last step
 SEEN = 1 / 17  # of the rise, by the last step at least: a rise yet to come could end anywhere
-
-Array = np.ndarray[Any, np.dtype[np.float64]]
 
 
 class Forecast(NamedTuple):
@@ -35,6 +40,8 @@ def forecast(points: tuple[tuple[float, float], ...]) -> Forecast | None:
     """
     if len(points) < FEWEST:
         return None
+    import numpy as np  # not before a run has so many: a dashboard stays small
+
     parts = min(MOST, len(points))
     pieces = list(pairwise(len(points) * i // parts for i in range(parts + 1)))
     steps, scores = (
@@ -65,7 +72,7 @@ def _fit(shapes_SP: Array, scores_P: Array, at_S: Array) -> tuple[Forecast, floa
     middle_S = shapes_SP.mean(axis=1)
     offset_SP, around_P = shapes_SP - middle_S[:, None], scores_P - scores_P.mean()
     spread_S = (offset_SP**2).sum(axis=1)
-    spread_S[spread_S == 0] = np.inf  # a shape that is flat so far: so is its line
+    spread_S[spread_S == 0] = math.inf  # a shape that is flat so far: so is its line
     slope_S = offset_SP @ around_P / spread_S
     error_S = ((around_P - slope_S[:, None] * offset_SP) ** 2).sum(axis=1)
     value_S = scores_P.mean() + slope_S * (at_S - middle_S)
@@ -75,6 +82,6 @@ def _fit(shapes_SP: Array, scores_P: Array, at_S: Array) -> tuple[Forecast, floa
     least = float(error_S[best])
     room_S = least + (least + len(scores_P) * GRAIN**2) * student**2 / freedom - error_S
     near = room_S >= 0
-    half = np.sqrt(room_S[near] * variance_S[near])
+    half = (room_S[near] * variance_S[near]) ** 0.5
     low, high = (value_S[near] - half).min(), (value_S[near] + half).max()
     return Forecast(float(value_S[best]), float(low), float(high)), least

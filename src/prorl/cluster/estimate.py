@@ -84,9 +84,8 @@ def estimates(config: RunConfig, plan: Plan) -> Iterator[str]:
 
 def _local_memory(config: RunConfig, plan: Plan, size: Size) -> str:
     demand = _demand(config, plan)
-    workers = (
-        config.workers if device_kind(config) == "cpu" else 0
-    )  # left open, as many as there is memory for
+    # Left open it is as many as there is memory for.
+    workers = config.workers if device_kind(config) == "cpu" else 0
     held = sum(capacity.learner_state(size, reference=demand.reference).values())
     held += capacity.FLOAT32 * size.parameters  # the engine's fused copy
     if workers > 1:  # each has two gradients and a fused copy

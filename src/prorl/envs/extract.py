@@ -16,9 +16,8 @@ MAX_CODE_CHARS = 64_000
 _ANSWER = re.compile(re.escape(ANSWER_OPEN) + r"((?:(?!</?answer>).)*)" + re.escape(ANSWER_CLOSE), re.DOTALL)
 _WORDS = re.compile(r"\\text\s*\{([^{}]*)\}")  # as LaTeX writes them
 _BOX = re.compile(r"\\boxed\s*\{")
-_FENCED = re.compile(
-    r"```[^\n`]+```|```([^\n`]*)\n(.*?)```", re.DOTALL
-)  # the first kind stands within a line
+# The first kind stands within a line.
+_FENCED = re.compile(r"```[^\n`]+```|```([^\n`]*)\n(.*?)```", re.DOTALL)
 _SHELL = re.compile(r"\s*(?:bash|sh|shell)\b", re.IGNORECASE)
 _PYTHON = re.compile(r"\s*(?:python|py|pypy)[\d.]*\b", re.IGNORECASE)
 # a statement, an assignment or a call: what the output of a program seldom has

@@ -5,7 +5,6 @@ decides whether to start it again, and the trainer dies with it.
 """
 
 import json
-import math
 import os
 import signal
 import subprocess
@@ -81,10 +80,6 @@ class Patience:
         """Seconds before the restart after so many crashes in a row."""
         return float(min(self.longest_wait, self.first_wait * 2 ** (crashes - 1)))
 
-    def is_over(self, crashes: int, seconds: float) -> bool:
-        """Whether so many crashes in a row, over so many seconds, are enough."""
-        return crashes >= self.crashes and seconds >= self.lasting
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ending:
@@ -126,7 +121,7 @@ class Supervisor:
         self._reached = -1  # the most steps of all
         self._left: Beat | None = None  # by another trainer, before this one began
         self._crashes = 0  # since then
-        self._since = 0.0  # when the first of them was
+        self._since = 0.0  # when the first of them was, monotonic
         self._born = False  # whether there ever was a checkpoint to resume from
 
     def run(self) -> int:
@@ -150,9 +145,10 @@ class Supervisor:
                 self._reached = max(self._reached, ending.reached)
                 self._crashes = 1 if step > self._best else self._crashes + 1
                 self._best = max(self._best, step)
-                now = time.monotonic()
-                self._since = now if self._crashes == 1 else self._since
-                if self._patience.is_over(self._crashes, now - self._since if self._born else math.inf):
+                if self._crashes == 1:
+                    self._since = time.monotonic()
+                passing = self._born and time.monotonic() - self._since < self._patience.lasting
+                if self._crashes >= self._patience.crashes and not passing:
                     self._say(
                         f"gave up after {self._crashes} crashes without a step of progress; the last: {ending}; "
                         f"{self._way_on()}"
@@ -199,9 +195,8 @@ class Supervisor:
             if beat is not None and quiet > beat.deadline:
                 hung = True
                 self._end(trainer, beat)
-        self._born = self._born or is_born(
-            self._folder
-        )  # later the folder may be gone: nothing is begun anew then
+        # Later the folder may be gone: nothing is begun anew then.
+        self._born = self._born or is_born(self._folder)
         beat = self._beat(trainer.pid) or beat
         return Ending(status=trainer.returncode, beat=beat, reached=reached, hung=hung)
 

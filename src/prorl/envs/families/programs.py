@@ -215,9 +215,8 @@ class OneLiner(ProceduralTask):
         inputs, expected = zip(*payload, strict=True)
         tests = Tests(entry="f", inputs=tuple([x] for x in inputs), expected=expected)
         verdict = judge_program(self.run_program, f"def f(x): return ({answer})", tests, LIMITS)
-        if (
-            verdict.status != "error" and verdict.note != "time"
-        ):  # which a stall of the machine may bring, too
+        # A stall of the machine may bring a timeout, too.
+        if verdict.status != "error" and verdict.note != "time":
             if len(self._judged) >= REMEMBERED:
                 self._judged.clear()
             self._judged[payload, answer] = verdict
