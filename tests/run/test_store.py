@@ -115,7 +115,7 @@ def unborn(store):
 def test_a_run_that_was_never_saved_makes_way_for_the_same_one(unborn):
     (unborn / "notes.txt").write_text("mine")
     assert not is_born(unborn)
-    with RunStore.create(unborn, CONFIG) as store:
+    with RunStore.create(unborn, CONFIG | {"threads": 7}) as store:  # on another machine
         assert journalled(store) == names(unborn / "references") == []
     assert (unborn / "notes.txt").read_text() == "mine"
 
@@ -138,9 +138,9 @@ def test_a_run_whose_checkpoints_are_gone_stays(unborn):
 @pytest.mark.parametrize(
     ("config", "harm", "said"),
     [
-        (CONFIG | {"seed": 2}, lambda folder: None, "prorl resume"),
+        (CONFIG | {"seed": 2}, lambda folder: None, "begun of another recipe"),
         (CONFIG, lambda folder: (folder / "checkpoints" / "step_000000").mkdir(), "prorl resume"),
-        (CONFIG, lambda folder: (folder / "config.json").write_text("{"), "already holds a run"),
+        (CONFIG, lambda folder: (folder / "config.json").write_text("{"), "begun of another recipe"),
         (CONFIG, lambda folder: (folder / "config.json").unlink(), "config.json is missing"),
     ],
 )

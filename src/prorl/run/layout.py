@@ -17,6 +17,13 @@ CONFIG, JOURNAL, LOCK, STATE = "config.json", "journal.jsonl", "lock", "state.js
 CHECKPOINTS, REFERENCES, SAMPLES, DISCARDED = "checkpoints", "references", "samples", "discarded"
 TOKENIZER, EVALS = "tokenizer", "evals"
 HEARTBEAT, STACKS, LOG = "heartbeat.json", "stacks.txt", "supervisor.log"
+OF_MACHINE = {
+    "backend",
+    "cluster",
+    "device",
+    "threads",
+    "workers",
+}  # in a recipe: a job may be queued on another
 
 TRIES, PAUSE = 5, 0.02  # seconds; whoever only asks for the holder has the lock for some microseconds
 
@@ -63,12 +70,17 @@ def require_new(folder: Path, config: Mapping[str, Any]) -> None:
             f"{folder} cannot hold a run: {place} is not a folder that you may write to; choose another one"
         )
     if (folder / CONFIG).exists():
-        same = False
-        with suppress(ValueError):
-            same = read_config(folder) == decode_json(encode_json(config))
-        if is_born(folder) or not same:
+        if is_born(folder):
             raise StorageError(
                 f"{folder} already holds a run: continue it with `prorl resume`, or choose another name"
+            )
+        begun: Mapping[str, Any] = {}
+        with suppress(ValueError):
+            begun = read_config(folder)
+        now = decode_json(encode_json(config))
+        if any(now.get(key) != begun.get(key) for key in (now.keys() | begun.keys()) - OF_MACHINE):
+            raise StorageError(
+                f"{folder} holds a run of another recipe and no checkpoint of it: choose another name, or delete it"
             )
         journal = folder / JOURNAL
         steps = journal.read_bytes().count(b'"kind":"stepped"') if journal.exists() else 0
