@@ -138,9 +138,9 @@ def test_a_run_whose_checkpoints_are_gone_stays(unborn):
 @pytest.mark.parametrize(
     ("config", "harm", "said"),
     [
-        (CONFIG | {"seed": 2}, lambda folder: None, "begun of another recipe"),
+        (CONFIG | {"seed": 2}, lambda folder: None, "a run of another recipe"),
         (CONFIG, lambda folder: (folder / "checkpoints" / "step_000000").mkdir(), "prorl resume"),
-        (CONFIG, lambda folder: (folder / "config.json").write_text("{"), "begun of another recipe"),
+        (CONFIG, lambda folder: (folder / "config.json").write_text("{"), "a run of another recipe"),
         (CONFIG, lambda folder: (folder / "config.json").unlink(), "config.json is missing"),
     ],
 )

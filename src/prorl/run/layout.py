@@ -17,13 +17,8 @@ CONFIG, JOURNAL, LOCK, STATE = "config.json", "journal.jsonl", "lock", "state.js
 CHECKPOINTS, REFERENCES, SAMPLES, DISCARDED = "checkpoints", "references", "samples", "discarded"
 TOKENIZER, EVALS = "tokenizer", "evals"
 HEARTBEAT, STACKS, LOG = "heartbeat.json", "stacks.txt", "supervisor.log"
-OF_MACHINE = {
-    "backend",
-    "cluster",
-    "device",
-    "threads",
-    "workers",
-}  # in a recipe: a job may be queued on another
+# Keys of a recipe that are another machine's affair, where a job is queued again.
+OF_MACHINE = {"backend", "cluster", "device", "threads", "workers"}
 
 TRIES, PAUSE = 5, 0.02  # seconds; whoever only asks for the holder has the lock for some microseconds
 
