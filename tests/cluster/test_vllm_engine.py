@@ -140,7 +140,8 @@ def test_log_probs_are_those_of_the_distribution_sampled_from(engine, policy, te
     assert_log_probs(policy, ask(temperature=temperature), found.values())
 
 
-def test_a_response_goes_on_where_it_was_cut(engine, policy):
+def test_a_response_goes_on_where_it_was_cut(engine, policy, monkeypatch):
+    monkeypatch.setattr("prorl.cluster.vllm_engine.TOGETHER", 0.0)
     engine.install(collect(policy.policy, 0, torch.float32))
     engine.add([(ask(samples=16, limit=40), sample) for sample in range(16)])
     ended = engine.poll()
@@ -221,6 +222,13 @@ def test_weights_do_not_change_under_a_request(engine, policy):
     while engine.poll():
         pass
     engine.install(collect(policy.policy, 1, torch.float32))
+
+
+def test_what_ends_soon_after_the_first_is_answered_with_it(engine, policy, monkeypatch):
+    monkeypatch.setattr("prorl.cluster.vllm_engine.TOGETHER", 60.0)
+    engine.install(collect(policy.policy, 0, torch.float32))
+    engine.add([(ask(draw=limit, limit=limit), 0) for limit in (2, 40)])
+    assert len(engine.poll()) == 2
 
 
 def test_a_long_response_shows_progress(engine, policy, monkeypatch):

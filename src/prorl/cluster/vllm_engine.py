@@ -41,6 +41,7 @@ SAFE: Mapping[str, Any] = {"backend": "eager", "custom_ops": ["all", "-rotary_em
 PASS_TOKENS = 8192  # of one forward pass, at least
 LOST_WORKER = 70  # exit status
 PROGRESS_SECONDS = 5.0  # of decoding, after which a call returns though no response has finished
+TOGETHER = 0.5  # seconds in which more may finish beside the first: between two calls an engine decodes nothing
 
 
 class FailTogether(MultiprocExecutor):  # type: ignore[misc]  # Any, where vLLM is not installed
@@ -160,14 +161,18 @@ class VLLMEngine:
             self._asked[name] = (request.draw, sample)
 
     def poll(self) -> list[Completion]:
-        """Decode until at least one response has finished, or for some seconds: that it returns shows progress.
+        """Decode until a response has finished and some more may have, or for some seconds: that it returns shows
+        progress.
 
         Raises DivergedError where the policy computes nothing that could be sampled from.
         """
         finished: list[RequestOutput] = []
         end = time.monotonic() + PROGRESS_SECONDS
-        while self._asked and not finished and time.monotonic() < end:
-            finished = [output for output in self._engine.step() if output.finished]
+        while len(finished) < len(self._asked) and time.monotonic() < end:
+            ended = [output for output in self._engine.step() if output.finished]
+            if ended and not finished:
+                end = time.monotonic() + TOGETHER
+            finished += ended
         return [self._completion(output) for output in finished]
 
     def cancel(self) -> list[Completion]:
