@@ -3,6 +3,7 @@
 import re
 import shutil
 import time
+import weakref
 from dataclasses import replace
 from functools import partial
 
@@ -229,6 +230,35 @@ def test_a_learner_rank_that_is_killed_ends_the_run_at_once(backend):
     with pytest.raises(RayActorError):
         backend.learner.score((1, 2), (3, 4))
     assert time.monotonic() - begun < 60
+
+
+class Copyist:
+    """Learner and engine in one; refuses to copy weights while there are older copies."""
+
+    send, held = None, staticmethod(lambda: None)
+
+    def score(self, prompt, tokens):
+        return []
+
+    def publish(self, published):
+        if not isinstance(published, int):
+            self.published = published
+            return published.copy()
+        assert self.held() is None
+        copies = Copyist()
+        self.held = weakref.ref(copies)
+        return copies
+
+
+def test_copies_of_the_weights_are_let_go_before_the_next_are_made():
+    from prorl.cluster.backend import RayBackend
+
+    both = Copyist()
+    backend = RayBackend(None, both, None, both, probe=range(8))
+    for version in range(3):
+        backend.sync(version)
+        assert both.published.version == version
+        assert both.held() is not None
 
 
 def test_one_rank_rounds_as_two_do(model):

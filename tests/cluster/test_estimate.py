@@ -161,7 +161,7 @@ def test_a_placement_knows_the_cache_and_the_offload_of_the_recipe():
     # 2,400 tokens sampled 12 bytes each, of 800 learned from 8 each on their way and in the ranks
     grown = pinned(model_size(config), shards=2)
     assert sum(planned.node.values()) == pytest.approx(
-        ((5 + 3) * grown + 1) * 2**30 + 12 * 2400 + 8 * 800 * 2
+        ((5 + 3) * grown + 2) * 2**30 + 12 * 2400 + 8 * 800 * 2
     )
 
 

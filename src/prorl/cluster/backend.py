@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from functools import cache, partial
 
 from prorl.cluster.cluster import Cluster
 from prorl.cluster.engine import EngineActor, RayEngine
@@ -15,7 +14,7 @@ from prorl.cluster.judge import JudgeActor, RayJudge
 from prorl.cluster.learner import LearnerRank, RayLearner
 from prorl.cluster.settings import EngineSettings, GpuSharing, chosen_transfer, device_kind
 from prorl.cluster.survey import installed
-from prorl.cluster.weights import Published
+from prorl.cluster.weights import Copies, Published
 from prorl.config.checks import heads_problem
 from prorl.config.recipe import RecipeError, require_room
 from prorl.config.schema import RunConfig
@@ -50,11 +49,17 @@ class RayBackend:
         self._cluster = cluster
         self._probe = halves(probe)
         self._keep_copy = keep_copy
+        self._copies: Copies | None = None  # of the last version, once there are some
 
     def sync(self, version: int) -> None:
         """Let the engines serve the learner's weights as `version`; raises as `RayEngine.publish`."""
         prompt, tokens = self._probe
-        copy = cache(partial(self.learner.publish, version))
+        self._copies = None  # their memory is free before there are others
+
+        def copy() -> Copies:
+            self._copies = self._copies or self.learner.publish(version)
+            return self._copies
+
         if self._keep_copy:
             copy()
         logps = self.learner.score(prompt, tokens)

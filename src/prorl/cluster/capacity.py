@@ -323,7 +323,7 @@ def arrange(
         node={  # more than at the start, when the ranks load the model one after the other
             "learner's state": beside * moved * grown,
             "a checkpoint being written": checkpoint_copies(size, share=beside / ranks) * grown,
-            "the engines' weights": weights,
+            "the engines' weights": 2 * weights,  # as they are gathered, and in Ray's store
             # in the driver, and those that are learned from on their way to the ranks and there
             "responses": SAMPLED * demand.sampled_tokens
             + LEARNED * demand.trained_tokens * (1 + beside / ranks),

@@ -41,7 +41,9 @@ SAFE: Mapping[str, Any] = {"backend": "eager", "custom_ops": ["all", "-rotary_em
 PASS_TOKENS = 8192  # of one forward pass, at least
 LOST_WORKER = 70  # exit status
 PROGRESS_SECONDS = 5.0  # of decoding, after which a call returns though no response has finished
-TOGETHER = 0.5  # seconds in which more may finish beside the first: between two calls an engine decodes nothing
+TOGETHER = (
+    0.5  # seconds in which more may finish beside the first: between two calls an engine decodes nothing
+)
 
 
 class FailTogether(MultiprocExecutor):  # type: ignore[misc]  # Any, where vLLM is not installed
