@@ -87,6 +87,12 @@ def test_a_prompt_that_the_chat_template_refuses_costs_its_own_group_alone():
     assert other == rolled(scripted_sampler(answer), [5])[0]
 
 
+def test_a_template_that_tells_the_date_tells_the_same_one_for_ever():
+    tokens = train_tokenizer(["26 Jul 2024"], 300)
+    tokens.chat_template = "{%- if strftime_now is defined %}\n{{ strftime_now('%d %b %Y') }}{% endif %}"
+    assert tokens.decode(ChatRenderer(tokens).encode("hello")) == "26 Jul 2024"
+
+
 def test_a_template_that_raises_is_told():
     tokens = train_tokenizer(["a b"], 300)
     refuses = "raise_exception('System role not supported')"

@@ -49,6 +49,11 @@ OUTAGE_SHARE = 0.8  # errors among the verdicts of a task from which it counts a
 OUTAGE_VERDICTS = 8  # fewer say nothing about a task
 FIRST_WAIT, LONGEST_WAIT = 5.0, 60.0  # seconds; doubled from one to the other
 
+# Before a chat template that tells the date: a day for ever, or prompts would change from one to the next.
+TODAY = """{%- macro strftime_now(form) -%}
+{{ form|replace("%Y", "2024")|replace("%m", "07")|replace("%d", "26")|replace("%b", "Jul")|replace("%B", "July") }}
+{%- endmacro %}"""
+
 Thing = TypeVar("Thing")
 Key = TypeVar("Key", bound=Hashable)
 Item = tuple[Problem, str]  # what was judged: a problem and a response to it
@@ -78,6 +83,8 @@ class ChatRenderer:
         added = tokenizer.added_tokens_decoder.items()
         special = {*tokenizer.all_special_ids, *(id_ for id_, token in added if token.special)}
         self._dropped = special - {id_ for id_, token in added if token.content in TAGS}
+        template = tokenizer.get_chat_template() if tokenizer.chat_template else ""
+        self._template = TODAY + template if "strftime_now" in template else None
         opened: str = tokenizer.decode(self._encode(""), skip_special_tokens=False)
         self._opening = THINK_OPEN if opened.rstrip().endswith(THINK_OPEN) else ""
         self._encoded = lru_cache(KEPT)(self._encode)
@@ -100,7 +107,7 @@ class ChatRenderer:
         try:
             return tuple(
                 self._tokenizer.apply_chat_template(
-                    turns, add_generation_prompt=True, tokenize=True, return_dict=False
+                    turns, chat_template=self._template, add_generation_prompt=True, return_dict=False
                 )
             )
         except Exception as error:  # a template is a program: it raises what it likes
