@@ -67,6 +67,7 @@ def test_a_node_without_a_sandbox_is_told_and_is_good_for_all_but_programs():
         ({"versions": HERE | {"vllm": ""}}, "versions", "10.0.0.1 has vllm not at all"),
         ({"driver": "550.54"}, "node 10.0.0.1", "driver 550.54 cannot serve CUDA 13.0 (580 or newer)"),
         ({"driver": "515.1", "cuda": "12.8"}, "node 10.0.0.1", "cannot serve CUDA 12.8 (525 or newer)"),
+        ({"shared": 0.0625}, "node 10.0.0.1", "/dev/shm has 0.062 GiB"),
         ({"gpus": 4}, "node 10.0.0.1", "Ray offers 4 of its 8 GPUs"),
         ({"files": "no such folder"}, "shared storage", "10.0.0.1: no such folder"),
         ({"unreachable": ("10.0.0.2",)}, "network", "10.0.0.1: no connection to 10.0.0.2"),

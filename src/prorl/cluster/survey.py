@@ -41,6 +41,7 @@ OLDEST_DRIVER: Mapping[str, int] = {"12": 525, "13": 580}
 CONNECT_SECONDS = 5.0
 MEETING_SECONDS = 30.0  # for all nodes to form a process group
 ANSWER_SECONDS = 120.0  # for a process to start on a node and answer
+LEAST_SHARED = 1.0  # GiB; containers have a sixteenth where nobody asks for more
 DRIVER = "driver"  # the file that the driver has written
 
 
@@ -52,6 +53,7 @@ class Node:
     cpus: float = 0.0  # that Ray has to give
     gpus: int = 0  # likewise
     memory: float = 0.0  # of the machine or of the container there, GiB
+    shared: float = LEAST_SHARED  # of /dev/shm there, GiB
     devices: Sequence[float] = ()  # GiB of every GPU of the machine
     driver: str = ""  # version of its GPUs' driver; empty where it has none
     cuda: str = ""  # that its torch is built for; empty where for CPUs
@@ -79,7 +81,8 @@ class NodeProbe:
         return {
             "cuda": torch.version.cuda or "",
             "versions": installed(),
-            "memory": machine_memory()[0] / 2**30,
+            "memory": machine_memory()[0] / GIB,
+            "shared": shutil.disk_usage("/dev/shm").total / GIB,
             "devices": devices,
             "driver": driver,
             "sandbox": probe().tier or "",
@@ -311,6 +314,11 @@ def _hardware(node: Node) -> Finding:
     wrong = []
     if node.gpus < len(node.devices):
         wrong += [f"Ray offers {node.gpus} of its {len(node.devices)} GPUs: start it without --num-gpus"]
+    if node.shared < LEAST_SHARED:
+        wrong += [
+            f"/dev/shm has {node.shared:.2g} GiB, too little for Ray's store and engines of several GPUs: start the "
+            "container with --shm-size=16g, or mount a volume of `medium: Memory` there"
+        ]
     oldest = OLDEST_DRIVER.get(node.cuda.partition(".")[0], 0)
     if node.driver and int(node.driver.partition(".")[0]) < oldest:
         wrong += [f"driver {node.driver} cannot serve CUDA {node.cuda} ({oldest} or newer)"]
