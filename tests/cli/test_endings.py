@@ -7,8 +7,9 @@ import subprocess
 import sys
 
 import pytest
+from typer.testing import CliRunner
 
-from prorl.cli.main import _train
+from prorl.cli.main import _train, app
 from prorl.envs.errors import ProrlError
 
 WRITER = """
@@ -36,6 +37,12 @@ def test_output_that_nobody_reads_any_more_ends_no_command(make):
     os.close(reading)
     process.communicate(b"\n", timeout=120)
     assert process.returncode == 7
+
+
+def test_a_setting_given_as_an_option_is_told_how_it_is_said():
+    found = CliRunner().invoke(app, ["train", "nano", "--steps", "5"])
+    assert found.exit_code == 2
+    assert "without dashes" in " ".join(found.output.replace("│", "").split())
 
 
 def test_output_that_a_full_disk_cannot_take_is_missed_and_ends_no_command():

@@ -50,6 +50,11 @@ class Program(TyperGroup):
             # What the system refused a trainer may not happen again.
             status = CRASHED if self._trains(ctx) else FAILED
             fail(f"the system refused: {error}" if isinstance(error, OSError) else lacks, status)
+        except Exception as error:
+            if type(error).__name__ == "NoSuchOption" and self._trains(ctx):  # typer keeps the class to itself
+                told = "; a setting of the recipe is changed without dashes, like steps=5"
+                error.message += told  # type: ignore[attr-defined]
+            raise
 
     def _trains(self, ctx: Any) -> bool:
         return ctx.invoked_subcommand in ("train", "resume")
