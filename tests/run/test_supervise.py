@@ -122,6 +122,18 @@ def test_a_run_that_was_moved_away_is_not_begun_anew(supervisor, folder):
     assert lives(folder) == ["first", "again"]
 
 
+def test_a_failure_while_the_disk_is_gone_is_tried_again(supervisor, folder):
+    (folder / CHECKPOINTS / "step_000000").mkdir(parents=True)
+    code = """
+        there, gone = folder / "checkpoints", folder / "elsewhere"
+        if life == 0: there.rename(gone)
+        if life == 2: gone.rename(there)
+        if life < 2: sys.exit(1)
+    """
+    assert supervisor(code).run() == 0
+    assert lives(folder) == ["first", "again", "again"]
+
+
 def test_a_crash_loop_is_given_up_with_one_sentence_that_names_the_log(supervisor, folder, said):
     (folder / CHECKPOINTS / "step_000000").mkdir(parents=True)
     assert supervisor("heart(2); heart(7); die()").run() == CRASHED  # to fall back is no progress

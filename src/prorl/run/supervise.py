@@ -131,7 +131,8 @@ class Supervisor:
             while True:
                 ending = self._watch(self._start(command, environment, mask))
                 command = self._again if self._born else self._first
-                if ending.status in _FINAL:
+                gone = self._born and not is_born(self._folder)  # with its disk, perhaps for seconds
+                if ending.status in _FINAL and not (ending.status == FAILED and gone):
                     return ending.status
                 self._log(f"{ending}{self._keep_stacks() if ending.status < 0 and not ending.hung else ''}")
                 environment[ENDED] = str(ending)
