@@ -50,8 +50,8 @@ class Program(TyperGroup):
             # What the system refused a trainer may not happen again.
             status = CRASHED if self._trains(ctx) else FAILED
             fail(f"the system refused: {error}" if isinstance(error, OSError) else lacks, status)
-        except Exception as error:
-            if type(error).__name__ == "NoSuchOption" and self._trains(ctx):  # typer keeps the class to itself
+        except Exception as error:  # typer keeps the class of this one to itself
+            if type(error).__name__ == "NoSuchOption" and self._trains(ctx):
                 told = "; a setting of the recipe is changed without dashes, like steps=5"
                 error.message += told  # type: ignore[attr-defined]
             raise
