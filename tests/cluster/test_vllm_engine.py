@@ -4,6 +4,7 @@ import dataclasses
 import json
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -140,8 +141,7 @@ def test_log_probs_are_those_of_the_distribution_sampled_from(engine, policy, te
     assert_log_probs(policy, ask(temperature=temperature), found.values())
 
 
-def test_a_response_goes_on_where_it_was_cut(engine, policy, monkeypatch):
-    monkeypatch.setattr("prorl.cluster.vllm_engine.TOGETHER", 0.0)
+def test_a_response_goes_on_where_it_was_cut(engine, policy):
     engine.install(collect(policy.policy, 0, torch.float32))
     engine.add([(ask(samples=16, limit=40), sample) for sample in range(16)])
     ended = engine.poll()
@@ -224,10 +224,12 @@ def test_weights_do_not_change_under_a_request(engine, policy):
     engine.install(collect(policy.policy, 1, torch.float32))
 
 
-def test_what_ends_soon_after_the_first_is_answered_with_it(engine, policy, monkeypatch):
-    monkeypatch.setattr("prorl.cluster.vllm_engine.TOGETHER", 60.0)
+def test_an_engine_that_waits_for_its_caller_answers_with_more_at_once(engine, policy, monkeypatch):
+    monkeypatch.setattr("prorl.cluster.vllm_engine.LONGEST", 60.0)
     engine.install(collect(policy.policy, 0, torch.float32))
-    engine.add([(ask(draw=limit, limit=limit), 0) for limit in (2, 40)])
+    engine.add([(ask(draw=limit, limit=limit), 0) for limit in (2, 20, 40)])
+    assert len(engine.poll()) == 1
+    time.sleep(0.5)
     assert len(engine.poll()) == 2
 
 

@@ -8,6 +8,7 @@ ask for; nothing is served before the first weights were installed, nor while ot
 from __future__ import annotations
 
 import json
+import math
 import os
 import time
 from array import array
@@ -41,9 +42,9 @@ SAFE: Mapping[str, Any] = {"backend": "eager", "custom_ops": ["all", "-rotary_em
 PASS_TOKENS = 8192  # of one forward pass, at least
 LOST_WORKER = 70  # exit status
 PROGRESS_SECONDS = 5.0  # of decoding, after which a call returns though no response has finished
-TOGETHER = (
-    0.5  # seconds in which more may finish beside the first: between two calls an engine decodes nothing
-)
+# An engine decodes nothing from its answer to the next call. So it waits for more beside the first response, so many
+# times as long as that took, and so many seconds at most.
+TOGETHER, LONGEST = 20.0, 0.5
 
 
 class FailTogether(MultiprocExecutor):  # type: ignore[misc]  # Any, where vLLM is not installed
@@ -101,6 +102,7 @@ class VLLMEngine:
         self._engine = LLMEngine.from_engine_args(_arguments(settings))
         self.version = -1  # of the weights that are served; -1: none
         self._asked: dict[str, tuple[int, int]] = {}  # request id → draw, sample
+        self._answered = math.inf  # when the last `poll` since there is new work returned
 
     def install(self, weights: Weights) -> None:
         """Serve other weights, and drop what was computed with the old ones; an engine that sleeps wakes.
@@ -143,6 +145,7 @@ class VLLMEngine:
         """Queue samples of requests, which fit into the context. Raises RuntimeError: there are no weights yet."""
         if self.version < 0:
             raise RuntimeError("this engine has no weights yet: install some first")
+        self._answered = math.inf
         for request, sample in work:
             sampling = request.sampling
             params = SamplingParams(
@@ -169,12 +172,14 @@ class VLLMEngine:
         Raises DivergedError where the policy computes nothing that could be sampled from.
         """
         finished: list[RequestOutput] = []
+        idle = max(0.0, time.monotonic() - self._answered)
         end = time.monotonic() + PROGRESS_SECONDS
         while len(finished) < len(self._asked) and time.monotonic() < end:
             ended = [output for output in self._engine.step() if output.finished]
             if ended and not finished:
-                end = time.monotonic() + TOGETHER
+                end = time.monotonic() + min(LONGEST, TOGETHER * idle)
             finished += ended
+        self._answered = time.monotonic()
         return [self._completion(output) for output in finished]
 
     def cancel(self) -> list[Completion]:
