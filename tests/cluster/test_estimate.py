@@ -87,18 +87,12 @@ def later(at=6, **change):
         ),
         (STEADY, "21.00 GiB for 7 checkpoints of 3.00 GiB"),
         (STEADY | {"save": {"keep_last": 3, "keep_every": 100}}, "for 17 checkpoints"),
-        (
-            STEADY | {"reset": {"every": 300}} | later(at=3, reset_reference=True),
-            "5.00 GiB for 5 references",
-        ),
+        (STEADY | {"reset": {"every": 300}} | later(at=3, reset_reference=True), "5.00 GiB for 5 references"),
         (NO_REFERENCE, "0.00 GiB for 0 references"),
         # 8 groups of 2^24 tokens, drawn 3 times over: 12 bytes each, and as much again where a step is sampled ahead
         (FULL, "for a step's responses at most 4.50 GiB"),
         (FULL | AHEAD, "for a step's responses at most 9.00 GiB"),
-        (
-            FULL | later(set={"sampling.samples_per_prompt": 2**11}),
-            "for a step's responses at most 9.00 GiB",
-        ),
+        (FULL | later(set={"sampling.samples_per_prompt": 2**11}), "for a step's responses at most 9.00 GiB"),
     ],
 )
 def test_an_estimate_is_what_is_worked_out_by_hand(settings, text):

@@ -181,10 +181,7 @@ def test_a_child_and_an_override_leave_tasks_out(write):
             for odd in ("name=[", "sampling=3", "sampling.temperature.x=3", "name=${x", "stages.0.at=5")
         ),
         ("steps=many", ""),
-        (
-            "tasks=[arithmetic]",
-            "tasks: a list stands where keys with values are meant",
-        ),
+        ("tasks=[arithmetic]", "tasks: a list stands where keys with values are meant"),
         ("tasks.arithmetic.split=test", "`split` is about rows of data, and this task makes its problems"),
         ("tasks.mine={path: rows.jsonl}", "tasks.mine: say how its rows are judged: by `kind` (math"),
     ],

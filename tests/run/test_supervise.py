@@ -134,6 +134,16 @@ def test_a_failure_while_the_disk_is_gone_is_tried_again(supervisor, folder):
     assert lives(folder) == ["first", "again", "again"]
 
 
+def test_a_disk_that_stays_away_is_not_taken_for_a_run_that_saved_nothing(supervisor, folder, said):
+    (folder / CHECKPOINTS / "step_000000").mkdir(parents=True)
+    code = """
+        if life == 0: (folder / "checkpoints").rename(folder / "elsewhere")
+        sys.exit(1)
+    """
+    assert supervisor(code).run() == CRASHED
+    assert "prorl resume" in said[-1]
+
+
 def test_a_crash_loop_is_given_up_with_one_sentence_that_names_the_log(supervisor, folder, said):
     (folder / CHECKPOINTS / "step_000000").mkdir(parents=True)
     assert supervisor("heart(2); heart(7); die()").run() == CRASHED  # to fall back is no progress

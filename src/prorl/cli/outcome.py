@@ -27,7 +27,10 @@ if TYPE_CHECKING:
     from prorl.lab.watch.console import Console
 
 RunFolder = Annotated[Path, Argument(help="A run directory, or its name below runs/.")]
-Overrides = Annotated[list[str] | None, Argument(help="Changes to the recipe: optimizer.lr=1e-4 steps=500.")]
+Overrides = Annotated[
+    list[str] | None,
+    Argument(metavar="KEY=VALUE", help="Changes to the recipe: optimizer.lr=1e-4 steps=500."),
+]
 Backend = Annotated[str | None, Option(help="Where to compute: auto, local or ray; the same as backend=….")]
 Address = Annotated[str | None, Option(help="A Ray cluster, or auto; the same as cluster.address=….")]
 AsJson = Annotated[bool, Option("--json", help="Print tables as JSON: shares as fractions, unknown as null.")]
@@ -50,11 +53,6 @@ class Program(TyperGroup):
             # What the system refused a trainer may not happen again.
             status = CRASHED if self._trains(ctx) else FAILED
             fail(f"the system refused: {error}" if isinstance(error, OSError) else lacks, status)
-        except Exception as error:  # typer keeps the class of this one to itself
-            if type(error).__name__ == "NoSuchOption" and self._trains(ctx):
-                told = "; a setting of the recipe is changed without dashes, like steps=5"
-                error.message += told  # type: ignore[attr-defined]
-            raise
 
     def _trains(self, ctx: Any) -> bool:
         return ctx.invoked_subcommand in ("train", "resume")

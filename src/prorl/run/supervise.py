@@ -160,7 +160,7 @@ class Supervisor:
                     return _STATUS[self._asked]
 
     def _way_on(self) -> str:
-        if is_born(self._folder):
+        if self._born:
             return f"see {self._folder / LOG}, then go on with: prorl resume {self._folder}"
         return "nothing was saved yet; what it printed above says why, then begin it again"
 

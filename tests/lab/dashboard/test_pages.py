@@ -91,11 +91,7 @@ def test_rollouts_come_as_they_are_written(page, run):
 
 def test_measurements_come_from_another_process_and_are_renewed(page, run):
     before = composed(page, lambda seen: "Not measured" in seen.get("measured", ""))
-    keep(
-        run,
-        evaluation("base", [result(0, 4)], step=0),
-        evaluation("step_000002", [result(4, 4)], step=2),
-    )
+    keep(run, evaluation("base", [result(0, 4)], step=0), evaluation("step_000002", [result(4, 4)], step=2))
     after = composed(page, lambda seen: seen["measured"] != before["measured"])
     assert "Not measured" not in after["measured"]
 
