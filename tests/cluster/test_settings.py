@@ -17,22 +17,30 @@ from prorl.cluster.settings import ClusterError, GpuSharing, chosen_transfer, us
         ("host", "cuda", False, "host"),
         ("host", "cpu", True, "host"),
         ("nccl", "cuda", False, "nccl"),
+        ("ipc", "cuda", True, "ipc"),
     ],
 )
 def test_weights_go_the_way_that_there_is(asked, device, colocate, chosen):
     assert chosen_transfer(asked, device, colocate=colocate, vllm="0.32.0") == chosen
 
 
-@pytest.mark.parametrize(("device", "colocate"), [("cpu", False), ("cpu", True), ("cuda", True)])
-def test_a_way_that_is_not_there_is_refused(device, colocate):
-    with pytest.raises(ClusterError, match=r"transfer=nccl needs GPUs .* do not share.*auto"):
-        chosen_transfer("nccl", device, colocate=colocate, vllm="0.32.0")
+@pytest.mark.parametrize(
+    ("asked", "device", "colocate"),
+    [("nccl", "cpu", False), ("nccl", "cuda", True), ("ipc", "cpu", True), ("ipc", "cuda", False)],
+)
+def test_a_way_that_is_not_there_is_refused(asked, device, colocate):
+    share = "do not share" if asked == "nccl" else "share"
+    with pytest.raises(
+        ClusterError, match=f"transfer={asked} needs GPUs that engines and learners {share}: .*auto"
+    ):
+        chosen_transfer(asked, device, colocate=colocate, vllm="0.32.0")
 
 
 def test_an_older_vllm_takes_weights_from_host_memory():
     assert chosen_transfer("auto", "cuda", colocate=False, vllm="0.25.1") == "host"
-    with pytest.raises(ClusterError, match=r"needs vLLM 0\.32 or newer, and this is 0\.25\.1: set"):
-        chosen_transfer("nccl", "cuda", colocate=False, vllm="0.25.1")
+    for asked, colocate in (("nccl", False), ("ipc", True)):
+        with pytest.raises(ClusterError, match=r"needs vLLM 0\.32 or newer, and this is 0\.25\.1: set"):
+            chosen_transfer(asked, "cuda", colocate=colocate, vllm="0.25.1")
 
 
 class Named:

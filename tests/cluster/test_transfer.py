@@ -1,7 +1,8 @@
-"""Weights sent straight from learner ranks to engines: all of vLLM's NCCL transport, over TCP instead of NCCL."""
+"""Weights sent straight from ranks to engines: vLLM's own transports, over TCP and shared memory in place of GPUs."""
 
 import os
 import sys
+from itertools import groupby
 
 import pytest
 import torch
@@ -23,32 +24,38 @@ TRANSFER = ["start_weight_update", "receive_weights", "finish_weight_update"]
 
 
 class Bench:
-    """Two real ranks and two real engines behind one backend; what the engines were told; and what fails."""
+    """Two real ranks and two real engines behind one backend; what the engines were told; and what fails.
 
-    def __init__(self, model, folder):
+    Over IPC they share their GPUs, so that engines sleep whenever the learner computes.
+    """
+
+    def __init__(self, model, folder, way):
         from prorl.cluster.backend import RayBackend
         from prorl.cluster.cluster import Cluster
         from prorl.cluster.engine import RayEngine
         from prorl.cluster.learner import RayLearner
-        from prorl.cluster.settings import engine_environment
+        from prorl.cluster.settings import GpuSharing, engine_environment
         from support.wire import WiredEngine, WiredRank
 
-        self._folder = folder
+        self.way, self._folder = way, folder
         self._cluster = Cluster(cluster_recipe(learners=2, engines=2))
         path = os.pathsep.join(sys.path)  # on which these find the package and tests/support
         environment = engine_environment(1, "cpu") | {"PYTHONPATH": path}
         process = {"num_cpus": 0, "runtime_env": {"env_vars": environment}}
         self.ranks = [
-            ray.remote(WiredRank).options(**process, max_concurrency=2).remote(rank, 2) for rank in range(2)
+            ray.remote(WiredRank).options(**process, max_concurrency=2).remote(rank, 2, str(folder))
+            for rank in range(2)
         ]
-        path = str(model)
-        learner = RayLearner(self.ranks, path, path, settings_of(), with_reference=False, device="cpu")
-        settings = engine_settings(config=config_of(model), context=learner.facts.context, transfer="nccl")
+        path, sharing = str(model), GpuSharing() if way == "ipc" else None
+        learner = RayLearner(
+            self.ranks, path, path, settings_of(), with_reference=False, device="cpu", sharing=sharing
+        )
+        settings = engine_settings(config=config_of(model), context=learner.facts.context, transfer=way)
 
         def start(index):
             return ray.remote(WiredEngine).options(**process).remote(settings, str(folder), index)
 
-        engine = RayEngine(start, 2, settings, deadline=DEADLINE)
+        engine = RayEngine(start, 2, settings, deadline=DEADLINE, sharing=sharing)
         self.backend = RayBackend(
             self._cluster, engine, Judge(), learner, probe=range(0, 264, 33), keep_copy=False
         )
@@ -57,11 +64,12 @@ class Bench:
         ray.get([rank.change.remote(factor) for rank in self.ranks])
 
     def told(self, index):
-        """The steps that an engine was asked for since this was last asked."""
+        """The steps that an engine was asked for since this was last asked; of pieces in a row the first."""
         steps = self._folder / f"steps_{index}"
         lines = steps.read_text().splitlines() if steps.exists() else []
         steps.write_text("")
-        return lines
+        self.pieces = lines.count("receive_weights")
+        return [step for step, _ in groupby(lines)]
 
     def runner(self, index):
         """Which of vLLM's model runners an engine has."""
@@ -82,16 +90,16 @@ class Judge:
         pass
 
 
-@pytest.fixture(scope="module")
-def bench(model, tmp_path_factory):
-    bench = Bench(model, tmp_path_factory.mktemp("bench"))
+@pytest.fixture(scope="module", params=["nccl", "ipc"])
+def bench(request, model, tmp_path_factory):
+    bench = Bench(model, tmp_path_factory.mktemp("bench"), request.param)
     yield bench
     bench.backend.close()
 
 
-def met(index):
-    """An engine's part in a meeting; rank 0 is the learner's."""
-    return [step.format(1 + index) for step in MEETING]
+def met(bench, index):
+    """An engine's part in a meeting; rank 0 is the learner's. Over IPC there are no ranks."""
+    return [step.format(1 + index if bench.way == "nccl" else "") for step in MEETING]
 
 
 def sampled(bench, *, after_the_first=lambda: None):
@@ -103,7 +111,8 @@ def test_all_engines_meet_the_ranks_once_and_take_every_version(bench):
     for version in range(3):
         bench.backend.sync(version)  # which proves what each of them holds
         for index in range(2):
-            assert bench.told(index) == met(index) * (version == 0) + TRANSFER
+            assert bench.told(index) == met(bench, index) * (version == 0) + TRANSFER
+            assert (bench.pieces > 1) == (bench.way == "ipc")  # over NCCL they are of one call
         bench.learn()
     assert {bench.runner(index) for index in range(2)} == {RUNNER}
     assert {completion.policy_version for completion in sampled(bench).values()} == {2}
@@ -127,7 +136,7 @@ def test_every_gpu_of_every_engine_has_a_rank_of_its_own(bench):
             return self._told
 
     engines = [ray.remote(Wide).options(num_cpus=0).remote() for _ in range(2)]
-    receivers = Receivers(actors=engines, gpus=2, deadline=DEADLINE)
+    receivers = Receivers(actors=engines, gpus=2, way="nccl", deadline=DEADLINE)
     of = {"rank": 1, "receivers": receivers, "address": ("127.0.0.1", 0)}  # rank 0 would form a group
     sender = Sender(torch.nn.Linear(2, 2), torch.float32, "cpu", **of)
     sender.init_weight_transfer_engine({"rank_offset": 1})
@@ -150,7 +159,7 @@ def test_an_engine_lost_while_it_generates_is_given_the_same_weights_and_met_at_
     bench.learn()
     bench.told(0), bench.told(1)
     bench.backend.sync(6)
-    assert [bench.told(index) for index in range(2)] == [met(0) + TRANSFER, met(1) + TRANSFER]
+    assert [bench.told(index) for index in range(2)] == [met(bench, 0) + TRANSFER, met(bench, 1) + TRANSFER]
 
 
 @pytest.mark.parametrize("step", TRANSFER)
@@ -160,12 +169,12 @@ def test_an_engine_that_dies_during_a_transfer_costs_a_restart_of_all(bench, ste
     bench.order(0, step, "die")
     bench.backend.sync(7)
     (incident,) = bench.backend.incidents()
-    assert f"policy version 7 did not reach the engines over nccl ({step}: " in incident
+    assert f"policy version 7 did not reach the engines over {bench.way} ({step}: " in incident
     assert len(sampled(bench)) == 16
     bench.learn()
     bench.told(0), bench.told(1)
     bench.backend.sync(8)
-    assert [bench.told(index) for index in range(2)] == [met(0) + TRANSFER, met(1) + TRANSFER]
+    assert [bench.told(index) for index in range(2)] == [met(bench, 0) + TRANSFER, met(bench, 1) + TRANSFER]
     assert bench.backend.incidents() == []
 
 
@@ -192,7 +201,7 @@ def test_weights_that_did_not_arrive_as_they_were_sent_are_sent_again(bench, ord
     bench.order(1, "receive_weights", order)
     bench.backend.sync(9)
     (incident,) = bench.backend.incidents()
-    assert "did not reach the engines over nccl (receive_weights: " + how_many in incident
+    assert f"did not reach the engines over {bench.way} (receive_weights: " + how_many in incident
     assert "are not at engine 1 as they were sent" in incident
     assert len(sampled(bench)) == 16
     bench.backend.sync(10)
@@ -206,7 +215,7 @@ def test_weights_that_the_probe_disproves_are_sent_again(bench):
     bench.backend.sync(11)
     (incident,) = bench.backend.incidents()
     assert (
-        "did not reach the engines over nccl (after the sync to policy version 11 engine 1 and learner differ"
+        f"did not reach the engines over {bench.way} (after the sync to policy version 11 engine 1 and learner differ"
         in incident
     )
     assert len(sampled(bench)) == 16

@@ -1,17 +1,21 @@
-"""vLLM's NCCL transport over TCP: all of it runs on a machine without GPUs, except for NCCL and CUDA's streams."""
+"""vLLM's transports over TCP and shared memory: all that runs without GPUs, which is all but NCCL and CUDA's own."""
 
 import os
 import signal
 from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 
 import torch
 
+from prorl.cluster import weights
 from prorl.cluster.engine import EngineActor
 from prorl.cluster.learner import LearnerRank
 from support.cluster import runner_of
 
-PIECE = 2**14  # bytes; the largest weight is larger
+weights.BUFFER = (
+    2**14
+)  # bytes, so that there are many pieces, as of a large model; the largest weight is larger
 
 
 class Stream:
@@ -62,19 +66,51 @@ def over_tcp():
     torch.accelerator.synchronize = lambda: None
 
 
-class WiredRank(LearnerRank):
-    """A learner rank that sends over TCP."""
+class Shared:
+    """torch to what vLLM packs with: memory of a GPU is a file that other processes may map."""
 
-    def __init__(self, index, size):
+    def __init__(self, folder):
+        self._folder = folder
+
+    def __getattr__(self, name):
+        return getattr(torch, name)
+
+    def empty(self, size, *, dtype, device):
+        if device != "cuda":
+            return torch.empty(size, dtype=dtype, device=device)
+        return torch.from_file(str(self._folder / f"{os.getpid()}"), shared=True, size=size, dtype=dtype)
+
+
+def over_shared_memory(folder, gpu):
+    """Let vLLM in this process, which is the user of that GPU, share memory with the other one by a file."""
+    from torch.multiprocessing import reductions
+    from vllm.distributed.weight_transfer import packed_tensor
+
+    def rebuild(path, size, *rest):
+        shared = torch.from_file(path, shared=True, size=size, dtype=torch.uint8)
+        if Communicator.flips:
+            Communicator.flips -= 1
+            shared[0] ^= 1
+        return shared
+
+    packed_tensor.torch = Shared(folder)
+    packed_tensor.reduce_tensor = lambda buffer: (
+        None,
+        (str(folder / f"{os.getpid()}"), len(buffer), *"cuda's"[:5]),
+    )
+    reductions.rebuild_cuda_tensor = rebuild
+    torch.cuda.get_device_properties = lambda index: SimpleNamespace(uuid=f"GPU-{gpu}")
+    torch.cuda.current_stream = lambda: Stream()
+    torch.cuda.synchronize = torch.cuda.ipc_collect = lambda: None
+
+
+class WiredRank(LearnerRank):
+    """A learner rank that sends without GPUs."""
+
+    def __init__(self, index, size, folder):
         super().__init__(index, size)
         over_tcp()
-        from vllm.distributed.weight_transfer import nccl_engine
-
-        # In many pieces, as those of a large model are.
-        info = nccl_engine.NCCLTrainerInitInfo
-        nccl_engine.NCCLTrainerInitInfo = lambda **fields: info(
-            **fields | {"packed_buffer_size_bytes": PIECE}
-        )
+        over_shared_memory(Path(folder), index)
 
     def change(self, factor):
         """What learning does, in short."""
@@ -84,7 +120,7 @@ class WiredRank(LearnerRank):
 
 
 class WiredEngine(EngineActor):
-    """An engine that receives over TCP and writes down the steps of transfers.
+    """An engine that receives without GPUs and writes down the steps of transfers.
 
     Ordered so before one, it dies, skips it, or has a bit flipped in what comes next; it may also be wrong once about
     the probe.
@@ -92,6 +128,7 @@ class WiredEngine(EngineActor):
 
     def __init__(self, settings, folder, index):
         over_tcp()
+        over_shared_memory(Path(folder), index)
         self._folder, self._index = Path(folder), index
         super().__init__(settings)
         (runner,) = super().call("transfer", runner_of)
@@ -101,7 +138,7 @@ class WiredEngine(EngineActor):
         told = method
         if method == "transfer":
             told, *rest = arguments
-            offset = rest[0]["rank_offset"] if told.startswith("init") else ""
+            offset = rest[0].get("rank_offset", "") if told.startswith("init") else ""
             with (self._folder / f"steps_{self._index}").open("a") as steps:
                 steps.write(f"{told}{offset}\n")
         order = self._folder / f"{told}_{self._index}"

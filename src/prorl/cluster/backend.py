@@ -60,9 +60,9 @@ class RayBackend:
             self._copies = self._copies or self.learner.publish(version)
             return self._copies
 
-        if self._keep_copy:
-            copy()
         logps = self.learner.score(prompt, tokens)
+        if self._keep_copy:  # while the weights are on the learner's GPUs
+            copy()
         self.engine.publish(
             Published(
                 version=version, copy=copy, send=self.learner.send, prompt=prompt, tokens=tokens, logps=logps
@@ -148,6 +148,6 @@ def start_backend(
             sharing=sharing,
         )
         stack.pop_all()
-    keep_copy = engines.transfer != "nccl" or config.sampling.max_staleness > 0
+    keep_copy = engines.transfer == "host" or config.sampling.max_staleness > 0
     backend = RayBackend(cluster, engine, judge, learner, probe=probe, keep_copy=keep_copy)
     return backend, context

@@ -186,11 +186,13 @@ class RayEngine(Pool):
 
     def _sent(self, published: Published) -> bool:
         """Send the weights straight to all engines; if that fails, all start anew: some may wait for ever."""
-        for slot, withdrawn in self._ask("withdraw"):
+        for slot, prepared in self._ask("prepare"):
             with self._replacing(slot):
-                withdrawn()
+                prepared()
         way, actors = self._settings.transfer, [slot.actor for slot in self._slots]
-        receivers = Receivers(actors=actors, gpus=self._settings.tensor_parallel, deadline=self._deadline)
+        receivers = Receivers(
+            actors=actors, gpus=self._settings.tensor_parallel, way=way, deadline=self._deadline
+        )
         try:
             failure = published.send(receivers)
             if failure is None:

@@ -127,9 +127,11 @@ class LearnerRank:
         return self._sender.failure
 
     def send(self) -> str | None:
-        """Send the policy to the engines of the group; a collective. Returns what has failed."""
+        """Send the policy to the engines of the group, also while they use the GPUs; a collective. Returns what has
+        failed.
+        """
         assert self._sender is not None, "called once there is a group"
-        with same_stream(self._device):
+        with same_stream(self._device), self._learner.policy_on_device():
             return self._sender.send()
 
     def snapshot(self, ticket: int) -> None:
@@ -198,8 +200,7 @@ class RayLearner:
         return logps
 
     def publish(self, version: int) -> Copies:
-        """The policy's weights, on every node that holds a rank."""
-        self._acquire()
+        """The policy's weights, on every node that holds a rank; also while the engines use the GPUs."""
         found = results([rank.publish.remote(version) for rank in self._ranks])
         return Copies(by_node={node: copy for one in found for node, copy in one.items()})
 

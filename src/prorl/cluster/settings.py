@@ -13,7 +13,8 @@ from prorl.envs.errors import ProrlError
 
 Device = Literal["cpu", "cuda"]
 DIRECT_SINCE = "0.32"  # the first version of vLLM, of those tested, with a trainer's side of weight transfers
-Transfer = Literal["host", "nccl"]  # how weights get to engines: through host memory, or from GPU to GPU
+# How weights get to engines: through host memory, from GPU to GPU, or within the GPU that both use.
+Transfer = Literal["host", "nccl", "ipc"]
 
 
 class ClusterError(ProrlError):
@@ -63,19 +64,22 @@ def chosen_transfer(
 ) -> Transfer:
     """How weights get to the engines of this version of vLLM. Raises ClusterError where `asked` cannot be done.
 
-    Colocated engines take them from host memory: they need weights whenever they wake, when the learner's lie there.
+    Colocated engines take them from host memory by default: they need weights whenever they wake, when the learner's
+    lie there, and no GPU has been seen to take them within itself.
     """
-    own_gpus, direct = device == "cuda" and not colocate, Version(vllm) >= Version(DIRECT_SINCE)
+    direct = Version(vllm) >= Version(DIRECT_SINCE)
+    there = ("ipc" if colocate else "nccl") if device == "cuda" else "host"
     if asked == "auto":
-        return "nccl" if own_gpus and direct else "host"
-    if asked == "nccl" and not direct:
+        return "nccl" if there == "nccl" and direct else "host"
+    if asked != "host" and not direct:
         raise ClusterError(
-            f"cluster.transfer=nccl needs vLLM {DIRECT_SINCE} or newer, and this is {vllm}: set cluster.transfer=auto"
+            f"cluster.transfer={asked} needs vLLM {DIRECT_SINCE} or newer, and this is {vllm}: set "
+            "cluster.transfer=auto"
         )
-    if asked == "nccl" and not own_gpus:
+    if asked not in ("host", there):
         raise ClusterError(
-            "cluster.transfer=nccl needs GPUs that engines and learners do not share: set cluster.transfer=auto, "
-            "which takes what there is"
+            f"cluster.transfer={asked} needs GPUs that engines and learners {'' if asked == 'ipc' else 'do not '}"
+            "share: set cluster.transfer=auto, which takes what there is"
         )
     return asked
 
@@ -127,7 +131,8 @@ def use_interface_of(address: str) -> None:
 class GpuSharing:
     """GPUs of a colocated run, used by the learner or by the engines, never by both at a time.
 
-    `leave` of either frees the GPUs' memory until it acquires them again; meanwhile it computes nothing.
+    `leave` of either frees the GPUs' memory until it acquires them again; meanwhile it computes nothing. Only while
+    weights go from one to the other within a GPU are they on it together.
     """
 
     def __init__(self) -> None:

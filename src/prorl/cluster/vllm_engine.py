@@ -109,14 +109,15 @@ class VLLMEngine:
 
         Raises SyncError where the weights were damaged on their way, RuntimeError with requests in flight.
         """
-        self.withdraw()
-        asleep = self._engine.is_sleeping()
-        if asleep:
-            self._engine.wake_up(tags=["weights"])
+        self.prepare()
         self._engine.collective_rpc("install_weights", args=(list(unpack(weights)),))
-        if asleep:
-            self._engine.wake_up(tags=["kv_cache"])
         self.serve(weights.version)
+
+    def prepare(self) -> None:
+        """Have room for other weights, and serve nothing until they are there; raises as `withdraw`."""
+        self.withdraw()
+        if self._engine.is_sleeping():
+            self._engine.wake_up(tags=["weights"])
 
     def withdraw(self) -> None:
         """Serve nothing until there are other weights. Raises RuntimeError: requests are in flight."""
@@ -132,6 +133,8 @@ class VLLMEngine:
 
     def serve(self, version: int) -> None:
         """Serve the weights that the workers hold now, and forget what was computed with others."""
+        if self._engine.is_sleeping():
+            self._engine.wake_up(tags=["kv_cache"])
         if not self._engine.reset_prefix_cache():
             raise RuntimeError("vLLM kept its prefix cache, which holds keys and values of the old weights")
         self.version = version

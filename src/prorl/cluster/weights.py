@@ -1,10 +1,11 @@
-"""The learner's weights on their way to the engines: through host memory, or from GPU to GPU over NCCL.
+"""The learner's weights on their way to the engines: through host memory, or straight from GPU to GPU.
 
 In host memory they are an object of Ray's store on every node that holds a rank, with a checksum, which the engines
 of that node read in place.
-From GPU to GPU every rank gathers every weight, which is a collective, and rank 0 broadcasts it by the trainer's side
-of vLLM's weight-transfer API. Both ways list every name of a weight, also of one that is tied to another, because
-vLLM renews the output head only where it is named.
+Straight from GPU to GPU they go by the trainer's side of vLLM's weight-transfer API: every rank gathers every weight,
+which is a collective, and rank 0 broadcasts it over NCCL, or each rank lends it to the engine on its GPU (CUDA IPC).
+All ways list every name of a weight, also of one that is tied to another, because vLLM renews the output head only
+where it is named.
 """
 
 import time
@@ -13,19 +14,21 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from prorl.cluster.settings import Device
+from prorl.cluster.settings import Device, Transfer
 from prorl.learn.parallel import full_weights, gathered
 from prorl.local.backend import SyncError
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
 PIECE = 2**22  # words that are summed at a time, which takes 96 MiB beside the tensor
+BUFFER = 2**29  # bytes that are sent at a time, at least
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +37,7 @@ class Receivers:
 
     actors: Sequence[Any]  # handles of `EngineActor`
     gpus: int  # of each
+    way: Transfer  # not "host"
     deadline: float  # seconds in which all of them must join the group, and then take the weights
 
 
@@ -132,10 +136,8 @@ def word_sum(tensor: Tensor) -> Tensor:
     return total
 
 
-def differing(sent: Mapping[str, int], received: Sequence[Mapping[str, int]], receivers: int) -> list[str]:
-    """Names of weights that not each of so many receivers has as they were sent, by their sums."""
-    if len(received) != receivers:
-        return list(sent)
+def differing(sent: Mapping[str, int], received: Sequence[Mapping[str, int]]) -> list[str]:
+    """Names of weights that not every receiver has as they were sent, by their sums."""
     return [name for name, total in sent.items() if any(sums.get(name) != total for sums in received)]
 
 
@@ -171,6 +173,27 @@ def policy_source(
     return source
 
 
+def _way_info(receivers: Receivers, rank: int, address: tuple[str, int], source: Any) -> Any:
+    """How the trainer's side of vLLM's API sends."""
+    from vllm.distributed.weight_transfer import ipc_engine, nccl_engine
+
+    if receivers.way == "ipc":
+        largest = max(meta.dtype.itemsize * prod(meta.shape) for meta in source.metadata())
+        return ipc_engine.IPCTrainerInitInfo(
+            rank=rank, packed=True, packed_buffer_size_bytes=max(BUFFER, largest)
+        )
+    return nccl_engine.NCCLTrainerInitInfo(
+        rank=rank,
+        master_address=address[0],
+        master_port=address[1],
+        world_size=1 + len(receivers.actors) * receivers.gpus,
+        # One stream for all pieces: a layer that came in two of them is copied where the second arrives, and with
+        # streams that take turns the memory of the first could be used again before it has been read.
+        packed_num_buffers=1,
+        packed_buffer_size_bytes=BUFFER,  # two of them exist at a time
+    )
+
+
 @contextmanager
 def same_stream(device: Device) -> Iterator[None]:
     """Take back the stream that vLLM's communicator gives the calling thread: a rank computes in two threads, whose
@@ -203,7 +226,6 @@ class Sender:
         address: tuple[str, int],
     ) -> None:
         """Form the group with all engines at a free address of rank 0; `failure` says whether it went well."""
-        from vllm.distributed.weight_transfer import nccl_engine
         from vllm.distributed.weight_transfer.factory import WeightTransferTrainerFactory
 
         self.failure: str | None = None
@@ -213,16 +235,7 @@ class Sender:
         self._source = policy_source(model, dtype, device, sums=None if rank else self._sums)
         self._sender: Any = None
         self._arrived: list[list[dict[str, int]]] = []  # at every engine, on every GPU
-        info = nccl_engine.NCCLTrainerInitInfo(
-            rank=rank,
-            master_address=address[0],
-            master_port=address[1],
-            world_size=1 + len(receivers.actors) * receivers.gpus,
-            # One stream for all pieces: a layer that came in two of them is copied where the second arrives, and with
-            # streams that take turns the memory of the first could be used again before it has been read.
-            packed_num_buffers=1,
-            packed_buffer_size_bytes=2**29,  # two of them exist at a time
-        )
+        info = _way_info(receivers, rank, address, self._source)
         try:
             self._sender = WeightTransferTrainerFactory.trainer_init(info, client=self, source=self._source)
         except Exception as error:
@@ -258,17 +271,21 @@ class Sender:
 
     def start_weight_update(self) -> None:
         """Have the engines prepare."""
+        self._arrived = [[{} for _ in range(self._receivers.gpus)] for _ in self._receivers.actors]
         self._ask("start_weight_update")
 
     def update_weights(self, update_info: Any) -> None:
-        """Have the engines receive what is sent meanwhile."""
-        self._arrived = self._ask("receive_weights", [update_info] * len(self._receivers.actors))
+        """Have the engines receive what is sent meanwhile, which over IPC is a piece of it."""
+        answers = self._ask("receive_weights", [update_info] * len(self._receivers.actors))
+        for gpus, received in zip(self._arrived, answers, strict=False):
+            for sums, more in zip(gpus, received, strict=True):
+                sums |= more
 
     def finish_weight_update(self, weight_version: str | None = None) -> None:
         """Have the engines end the transfer, if they received what was sent."""
         sent = {name: int(total) for name, total in self._sums.items()}
         for index, gpus in enumerate(self._arrived):
-            if damaged := differing(sent, gpus, self._receivers.gpus):
+            if damaged := differing(sent, gpus):
                 which = f"{len(damaged)} of {len(sent)} weights, the first of them {damaged[0]}"
                 self._fail("receive_weights", f"{which}, are not at engine {index} as they were sent")
         self._ask("finish_weight_update")

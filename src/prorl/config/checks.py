@@ -56,9 +56,9 @@ def contradictions(config: RunConfig) -> Iterator[str]:
             "backend=ray needs sampling.top_p 1: below it vLLM reports log-probs of the "
             "truncated distribution, which the learner cannot compute"
         )
-    if config.device == "cpu" and config.cluster.transfer == "nccl":
+    if config.device == "cpu" and config.cluster.transfer in ("nccl", "ipc"):
         yield (
-            "cluster.transfer=nccl moves weights between GPUs, and there are none with "
+            f"cluster.transfer={config.cluster.transfer} moves weights between GPUs, and there are none with "
             "device=cpu: set cluster.transfer=auto"
         )
     phases = config.deadlines

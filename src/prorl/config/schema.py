@@ -332,7 +332,7 @@ class ClusterConfig(Model):
     colocate: bool = False  # engine i on the GPU of rank i, which take turns
     room_deadline: Seconds = 60.0  # to find room for all processes; more where lost machines come back
     engine_deadline: Seconds = 600.0  # to start, take weights or decode a token; then it is replaced
-    transfer: Literal["auto", "host", "nccl"] = "auto"  # how new weights get to the engines
+    transfer: Literal["auto", "host", "nccl", "ipc"] = "auto"  # how new weights get to the engines
     # By vLLM: CUDA graphs alone, all, nothing
     compilation: Annotated[Literal["safe", "full", "off"], BeforeValidator(off)] = "safe"
     max_rows: Count = 512  # responses that an engine decodes at a time, if its cache holds them

@@ -10,6 +10,7 @@ import copy
 import gc
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -215,6 +216,19 @@ class TorchLearner:
             except torch.OutOfMemoryError:
                 time.sleep(seconds)
         self._move(self._device)
+
+    @contextmanager
+    def policy_on_device(self) -> Iterator[None]:
+        """The policy's weights on the device for a while, though the learner is stowed."""
+        offloaded = self._settings.offload and self._ranks.mesh is not None
+        stowed = next(self.policy.parameters()).device.type != self._device.type and not offloaded
+        if stowed:
+            self.modules[0].put(self._device)
+        try:
+            yield
+        finally:
+            if stowed:
+                self.stow()
 
     def save_reference(self, folder: Path) -> None:
         """Write the reference weights into an existing folder."""
