@@ -33,7 +33,7 @@ def shared(model, tmp_path_factory):
     folder = tmp_path_factory.mktemp("shared")
     with pytest.MonkeyPatch.context() as patch:
         watch(patch, folder / "calls")
-        return run_of(model, folder, SHARED)
+        return run_of(model, folder, SHARED | {"shared_queue": True, "max_rows": 8})
 
 
 def run_of(model, folder, settings):

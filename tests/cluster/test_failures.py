@@ -228,6 +228,45 @@ def test_an_engine_with_other_weights_is_replaced_and_the_second_in_its_place_en
         assert len(started) == len(off)
 
 
+def test_engines_that_share_a_queue_take_requests_as_they_have_rows():
+    """So the slower of two is given less; a request of more samples than there are rows goes to one that has none."""
+
+    class Scribe:
+        """Ends one response a call, after so many seconds."""
+
+        def __init__(self, seconds):
+            self._seconds, self._owed = seconds, []
+
+        def call(self, method, *arguments):
+            if method == "add":
+                self._owed += [(request.draw, sample) for request, sample in arguments[0]]
+            if method != "poll":
+                return [0.0]
+            time.sleep(self._seconds)
+            (draw, sample), *self._owed = self._owed
+            written = {"tokens": (1,), "logps": (0.0,), "finish": "stop", "policy_version": 0}
+            return [Completion(draw=draw, sample=sample, **written)]
+
+    def scribe(number):
+        return ray.remote(Scribe).remote((0.5, 0.01)[number])
+
+    sizes = [16, *[4] * 12]
+    with one_engine(scribe, engines=2, shared_queue=True, max_rows=8) as (engine, _):
+        publish(engine)
+        for draw, samples in enumerate(sizes):
+            engine.submit(ask(draw, samples=samples))
+        served, answered = ({}, {}), 0
+        while done := engine.poll():
+            answered += len(done)
+            for index, (slot, given) in enumerate(zip(engine._slots, served, strict=True)):
+                given |= dict.fromkeys(slot.owed)
+                assert len(slot.owed) <= (8 if index else 16)
+        assert answered == sum(sizes)
+        assert not engine._queue
+        assert len(served[0]) == 16  # the first
+        assert {draw for draw, _ in served[1]} == set(range(1, 13))
+
+
 def kill(actor):
     """Ray says only later that it is dead."""
     ray.kill(actor)
@@ -237,7 +276,7 @@ def kill(actor):
 
 
 @contextmanager
-def one_engine(make, *, engines=1, deadline=120.0):
+def one_engine(make, *, engines=1, deadline=120.0, shared_queue=False, max_rows=64):
     """`RayEngine` over one actor or several, the n-th of which is made by `make(n)`; and which were started."""
     from prorl.cluster.engine import RayEngine
 
@@ -249,7 +288,8 @@ def one_engine(make, *, engines=1, deadline=120.0):
 
     ray.init(address="local", num_cpus=engines, include_dashboard=False, log_to_driver=False)
     try:
-        yield RayEngine(start, engines, engine_settings(), deadline=deadline), started
+        settings = engine_settings(max_rows=max_rows)
+        yield RayEngine(start, engines, settings, deadline=deadline, shared_queue=shared_queue), started
     finally:
         ray.shutdown()
 

@@ -146,6 +146,7 @@ def start_backend(
             engines,
             deadline=asked.engine_deadline,
             sharing=sharing,
+            shared_queue=asked.shared_queue,
         )
         stack.pop_all()
     keep_copy = engines.transfer == "host" or config.sampling.max_staleness > 0

@@ -1,12 +1,13 @@
 """Data-parallel vLLM engines behind one `types.Engine`.
 
 Invariants: which engine serves a request follows from the order of `submit` alone, and every engine has all of its
-work before it decodes the first token; so what is sampled does not depend on which engine is faster. Every wait for
-an engine has a deadline.
+work before it decodes the first token; so what is sampled does not depend on which engine is faster. Where engines
+share a queue it does, by rounding. Every wait for an engine has a deadline.
 """
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -52,13 +53,17 @@ class RayEngine(Pool):
         *,
         deadline: float,
         sharing: GpuSharing | None = None,
+        shared_queue: bool = False,
     ) -> None:
         """`start(index)` gives a handle of a new `EngineActor`; `sharing` where the learner uses the same GPUs.
+
+        `shared_queue`: an engine is given requests as it has rows for them, not all of its work at once.
 
         `deadline` is in seconds: an engine that takes longer to start, to take new weights or to decode another
         token is replaced as if it had died.
         """
         self._settings, self._deadline, self._sharing = settings, deadline, sharing
+        self._rows = settings.max_rows if shared_queue else math.inf  # that an engine may owe
         if sharing is not None:
             sharing.acquire(self)
         super().__init__("engine", start, engines)
@@ -144,19 +149,23 @@ class RayEngine(Pool):
                 slot.pending, slot.due = slot.actor.call.remote("poll"), self._due()
 
     def _hand_out(self) -> None:
-        """Give every queued request, whole, to the engine that owes the fewest tokens."""
+        """Give queued requests, whole, to the engine that owes the fewest tokens, while that one may owe more."""
         if self._queue:
             self._serve()
         work: dict[int, list[tuple[Request, int]]] = {}
         loads = [sum(request.sampling.limit for request in slot.owed.values()) for slot in self._slots]
+        given = 0
         for request in self._queue:
             index = min(range(len(self._slots)), key=loads.__getitem__)
+            if (owed := len(self._slots[index].owed)) and owed + request.samples > self._rows:
+                break
+            given += 1
             loads[index] += request.samples * request.sampling.limit
             self._slots[index].owed |= {(request.draw, sample): request for sample in request.numbers}
             work.setdefault(index, []).extend((request, sample) for sample in request.numbers)
-        self._queue.clear()
-        given = [self._ask("add", mine, slots=[self._slots[index]]) for index, mine in work.items()]
-        for ((slot, added),) in given:
+        del self._queue[:given]
+        asked = [self._ask("add", mine, slots=[self._slots[index]]) for index, mine in work.items()]
+        for ((slot, added),) in asked:
             with self._replacing(slot):
                 added()
 
