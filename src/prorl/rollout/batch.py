@@ -133,7 +133,7 @@ def make_batch(groups: Sequence[Group], hparams: HParams) -> Batch:
         pairs = zip([rollout.completion for rollout in group.rollouts], group_advantages, strict=True)
         actions = [Action(tokens=done.tokens, engine_logps=done.logps, advantage=own) for done, own in pairs]
         prompts.append(PromptActions(prompt=group.prompt, actions=tuple(actions)))
-    return Batch(groups=tuple(prompts))
+    return tuple(prompts)
 
 
 def shaped_rewards(group: Group, hparams: HParams) -> list[float]:
