@@ -95,8 +95,8 @@ class Group:
 
     draw: int
     problem: Problem
-    prompt: tuple[int, ...]
-    rollouts: tuple[Rollout, ...]
+    prompt: tuple[int, ...] = ()  # once it is asked
+    rollouts: tuple[Rollout, ...] = ()
     unfinished: tuple[Completion, ...] = ()  # those that a later step goes on with
 
     @property

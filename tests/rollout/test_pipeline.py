@@ -23,7 +23,7 @@ from prorl.rollout.pipeline import (
     roll_out,
 )
 from prorl.stopwatch import Stopwatch
-from prorl.types import JudgeOutError, Sampling
+from prorl.types import Group, JudgeOutError, Sampling
 from support.rollouts import problem, response, scripted_sampler
 
 SAMPLING = Sampling(temperature=1.0, top_p=1.0, limit=100)
@@ -34,8 +34,8 @@ def answer(draw, sample):
 
 
 def rolled(sampler, draws, *, samples=3, seed=7):
-    problems = {draw: problem(draw) for draw in draws}
-    return roll_out(sampler, problems, samples=samples, sampling=SAMPLING, seed=seed, clock=Stopwatch())
+    groups = [Group(draw=draw, problem=problem(draw)) for draw in draws]
+    return roll_out(sampler, groups, samples=samples, sampling=SAMPLING, seed=seed, clock=Stopwatch())
 
 
 @given(st.permutations(range(5)), st.integers(0, 1000), st.booleans())

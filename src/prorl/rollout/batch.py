@@ -8,6 +8,7 @@ rollouts (docs/method.md) nothing is surplus: what has not ended or is not neede
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from statistics import fmean
 from typing import Any
 
@@ -75,27 +76,25 @@ def collect(
             consumed.append(group := left.pop(draw).group)
             if _informative(group, hparams):
                 accepted.append(group)
-        begun = {draw: one.group for draw, one in left.items() if one.group.unfinished}
+        begun = [one.group for one in left.values() if one.group.unfinished]
         if len(accepted) == wanted or not (begun or anew or fresh < end):
             break
         size = wave_size(wanted - len(accepted), expected_share, hparams.wave_margin)
         more = max(0, math.ceil((1 + partial) * size) - len(begun) - len(anew))
         draws = range(fresh, min(end, fresh + more))
-        problems = {draw: group.problem for draw, group in begun.items()}
-        problems |= {draw: problem_at(draw) for draw in (*anew, *draws)}
+        begun += [Group(draw=draw, problem=problem_at(draw)) for draw in (*anew, *draws)]
         fresh, anew = draws.stop, []
         wave = roll_out(
             sampler,
-            dict(sorted(problems.items())),
+            sorted(begun, key=attrgetter("draw")),
             samples=hparams.samples_per_prompt,
             sampling=sampling,
             seed=seed,
             clock=clock,
-            begun=begun,
             stop_after=size if partial else None,
         )
         for group in wave:
-            drawn = left[group.draw].hparams if group.draw in begun else hparams
+            drawn = left[group.draw].hparams if group.draw in left else hparams
             left[group.draw] = OpenGroup(group=group, hparams=drawn)
     generated = [*consumed, *(one.group for one in left.values())]
     if not partial:
