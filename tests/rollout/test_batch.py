@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prorl.rollout.batch import (
+    SHOWN_ERRORS,
     SHOWN_GROUPS,
     SHOWN_ROLLOUTS,
     RolloutBatch,
@@ -283,7 +284,16 @@ def test_a_record_says_what_was_asked_answered_and_judged():
 
 
 def test_a_large_step_shows_a_few_of_its_first_groups_as_plain_json():
-    shown = records([group(["1", BROKEN, "1"], draw) for draw in range(50)])
+    shown = records([group(["1", "0", "1"], draw) for draw in range(50)])
     assert len(shown) == SHOWN_GROUPS * SHOWN_ROLLOUTS
     assert {record["draw"] for record in shown} == set(range(SHOWN_GROUPS))
     assert json.loads(json.dumps(shown)) == shown
+
+
+def test_beside_them_are_some_later_groups_that_could_not_be_judged_with_the_reason():
+    answers = {draw: ["1", "0", BROKEN] for draw in range(20, 30)}
+    shown = records([group(answers.get(draw, ["1", "0"]), draw) for draw in range(50)])
+    later = [record for record in shown if record["draw"] >= SHOWN_GROUPS]
+    assert [record["draw"] for record in later[::SHOWN_ROLLOUTS]] == list(range(20, 20 + SHOWN_ERRORS))
+    assert {record["note"] for record in later[::SHOWN_ROLLOUTS]} == {"the verifier failed"}
+    assert len(later) == SHOWN_ERRORS * SHOWN_ROLLOUTS

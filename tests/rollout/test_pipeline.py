@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
 from prorl.envs.errors import UsageError
@@ -262,6 +262,19 @@ def test_decode_leaves_the_text_as_it_is(tokenizer):
     text = respond("1 , 2 .  3 n't", " -4 ")
     tokens = tokenizer.encode(text + END + USER)
     assert ChatRenderer(tokenizer).decode(tokens) == text
+
+
+def test_a_prompt_does_not_end_with_the_end_that_the_tokenizer_adds(tokenizer):
+    ending = PreTrainedTokenizerFast(
+        tokenizer_object=Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
+    )
+    ending.eos_token = tokenizer.eos_token
+    plain = ChatRenderer(ending).encode("2+2")
+    ending.backend_tokenizer.post_processor = processors.TemplateProcessing(
+        single=f"$A {ending.eos_token}", special_tokens=[(ending.eos_token, ending.eos_token_id)]
+    )
+    assert ending.encode("2+2")[-1] == ending.eos_token_id
+    assert ChatRenderer(ending).encode("2+2") == plain
 
 
 def test_without_a_chat_template_the_prompt_is_a_line():

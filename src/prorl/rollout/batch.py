@@ -25,6 +25,7 @@ from prorl.stopwatch import Stopwatch
 from prorl.types import Action, Batch, Group, HParams, PromptActions, Rollout, Sampling
 
 SHOWN_GROUPS, SHOWN_ROLLOUTS = 8, 2  # sample records of a step: groups, and rollouts of each
+SHOWN_ERRORS = 4  # further groups, of those that could not be judged
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,8 +157,13 @@ def shaped_rewards(group: Group, hparams: HParams) -> list[float]:
 
 
 def sample_records(step: int, rollout_batch: RolloutBatch) -> list[dict[str, Any]]:
-    """Rollouts of the first few consumed groups of a step, trained on or rejected, as plain JSON."""
+    """Rollouts of the first few consumed groups of a step, trained on or rejected, as plain JSON.
+
+    After them come some of later groups that could not be judged. What is an error stands first in its group.
+    """
     accepted = {group.draw for group in rollout_batch.groups}
+    first, later = rollout_batch.consumed[:SHOWN_GROUPS], rollout_batch.consumed[SHOWN_GROUPS:]
+    unjudged = [group for group in later if group.has_error][:SHOWN_ERRORS]
     return [
         {
             "step": step,
@@ -175,9 +181,13 @@ def sample_records(step: int, rollout_batch: RolloutBatch) -> list[dict[str, Any
             "tokens": len(rollout.completion.tokens),
             "finish": rollout.completion.finish,
         }
-        for group in rollout_batch.consumed[:SHOWN_GROUPS]
-        for rollout in group.rollouts[:SHOWN_ROLLOUTS]
+        for group in (*first, *unjudged)
+        for rollout in sorted(group.rollouts, key=_is_judged)[:SHOWN_ROLLOUTS]
     ]
+
+
+def _is_judged(rollout: Rollout) -> bool:
+    return rollout.verdict.status != "error"
 
 
 def _informative(group: Group, hparams: HParams) -> bool:

@@ -101,7 +101,10 @@ class ChatRenderer:
             history = (("system", self._system), *history)
         said = (*history, ("user", prompt))
         if not self._tokenizer.chat_template:
-            return tuple(self._tokenizer.encode("".join(f"{content}\n" for _, content in said)))
+            tokens = tuple(self._tokenizer.encode("".join(f"{content}\n" for _, content in said)))
+            # Some tokenizers end every text; after an end the model would begin another one.
+            ended = len(tokens) > 1 and tokens[-1] == self._tokenizer.eos_token_id
+            return tokens[:-1] if ended else tokens
         turns = [{"role": role, "content": content} for role, content in said]
         try:
             return tuple(
