@@ -138,8 +138,8 @@ def plan_gpus(
     Without a number of GPUs: what the recipe's `cluster` asks for, or the best on eight where it says nothing and
     `node_gpus`, how many a node has, is not known. A run that samples while it learns is placed as with `separate`.
 
-    Raises RecipeError as `make_plan`, where the model's size is not known here and where an engine's GPUs cannot share
-    it, ProrlError as `place`.
+    Raises RecipeError as `make_plan`, where the model's size is not known here and where an engine's GPUs cannot
+    share it, ProrlError as `place`.
     """
     size, demand, asked = model_size(config), _demand(config, make_plan(config)), config.cluster
     if size is None:

@@ -101,7 +101,7 @@ def context_limit(model: PreTrainedModel) -> int:
 
 
 def widths(config: PretrainedConfig) -> dict[str, int]:
-    """What GPUs that share a layer must divide of a model of text, by the names of `config/checks.py: parts_problem`."""
+    """What GPUs that share a layer must divide of a text model, as `config/checks.py: parts_problem` takes it."""
     heads = config.num_attention_heads
     return {
         "heads": heads,
