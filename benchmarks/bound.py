@@ -104,7 +104,7 @@ class CountedLearner:
 
     def begin_update(self, batch: Batch, hparams: HParams) -> Any:
         """As the learner's."""
-        for group in batch.groups:
+        for group in batch:
             lengths = [len(action.tokens) for action in group.actions]
             passes = 3 + (hparams.kl_coef != 0)
             self._counter.add("learn", prompt=len(group.prompt), responses=lengths, passes=passes)

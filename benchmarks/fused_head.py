@@ -22,7 +22,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from common import markdown
-from prorl.learn.loss import token_logprobs
+from prorl.learn.loss import Scoring, token_logprobs
 
 TOLERANCE = {"float32": 1e-3, "bfloat16": 0.1}  # of the largest number compared
 Logprobs = Callable[[Tensor], Tensor]
@@ -30,7 +30,8 @@ Logprobs = Callable[[Tensor], Tensor]
 
 def ours(hidden_ND: Tensor, head: nn.Linear, targets_N: Tensor, elements: int) -> Tensor:
     """Log-probs as the learner computes them, entropy beside."""
-    return token_logprobs(hidden_ND, head, targets_N, temperature=1.0, logits_elements=elements)[0]
+    scoring = Scoring(temperature=1.0, logits_elements=elements)
+    return token_logprobs(hidden_ND, head, targets_N, scoring)[0]
 
 
 def fused(hidden_ND: Tensor, head: nn.Linear, targets_N: Tensor) -> Tensor:

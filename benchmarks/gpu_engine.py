@@ -18,7 +18,7 @@ from prorl.cluster.capacity import GIB
 from prorl.cluster.settings import EngineSettings, engine_environment
 from prorl.cluster.weights import collect
 from prorl.learn.learner import TorchLearner
-from prorl.types import Action, Batch, Completion, PromptActions, Request, Sampling
+from prorl.types import Action, Completion, PromptActions, Request, Sampling
 
 NEVER = (0,)  # ends a response, which random weights hardly ever write
 
@@ -102,4 +102,4 @@ def _factors(learner: TorchLearner, load: Load, completions: Sequence[Completion
         )
         for one in completions
     ]
-    return dict(learner.begin_update(Batch(groups=tuple(groups)), still())().mismatch_factors)
+    return dict(learner.begin_update(tuple(groups), still())().mismatch_factors)

@@ -272,7 +272,7 @@ def _batch(load: Load, sequences: int, length: int) -> Batch:
         logps = log_probs([-6.0] * len(response))
         action = Action(tokens=token_ids(response), engine_logps=logps, advantage=(-1.0) ** seed)
         groups.append(PromptActions(prompt=tokens[:prompt], actions=(action,)))
-    return Batch(groups=tuple(groups))
+    return tuple(groups)
 
 
 def _peak_flops(device: torch.device) -> float | None:

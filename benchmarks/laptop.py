@@ -27,7 +27,7 @@ from prorl.control.plan import hparams_at, make_plan
 from prorl.learn.learner import TorchLearner
 from prorl.local.engine import LocalEngine
 from prorl.machine import cores
-from prorl.types import Action, Batch, PromptActions, Request, Sampling
+from prorl.types import Action, PromptActions, Request, Sampling
 
 
 def build_model(layers: int, width: int) -> Qwen3ForCausalLM:
@@ -65,7 +65,7 @@ def step(
         Action(tokens=done.tokens, engine_logps=done.logps, advantage=(-1.0) ** done.sample)
         for done in completions
     )
-    learner.begin_update(Batch(groups=(PromptActions(prompt=prompt, actions=actions),)), hparams)()
+    learner.begin_update((PromptActions(prompt=prompt, actions=actions),), hparams)()
     return generated - begin, time.perf_counter() - begin
 
 

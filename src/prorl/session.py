@@ -140,7 +140,7 @@ def branch_run(
 def _validated(config: RunConfig, hparams: HParams) -> tuple[object, ...]:
     """All that the score of a policy depends on."""
     asked = (config.seed, config.tasks, config.instruction, config.system_prompt, config.format)
-    return *asked, config.validation, hparams.response_limit
+    return *asked, config.validation.per_domain, config.validation.samples, hparams.response_limit
 
 
 def _session_at(store: RunStore, checkpoint: Checkpoint, config: RunConfig, console: Console) -> Session:

@@ -95,8 +95,8 @@ class Group:
 
     draw: int
     problem: Problem
-    prompt: tuple[int, ...]
-    rollouts: tuple[Rollout, ...]
+    prompt: tuple[int, ...] = ()  # once it is asked
+    rollouts: tuple[Rollout, ...] = ()
     unfinished: tuple[Completion, ...] = ()  # those that a later step goes on with
 
     @property
@@ -132,16 +132,8 @@ class PromptActions:
         return sum(len(action.tokens) for action in self.actions)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Batch:
-    """Everything one training step learns from: ragged plain data, in draw order."""
-
-    groups: tuple[PromptActions, ...]
-
-    @property
-    def action_tokens(self) -> int:
-        """Global action-token count, the denominator of the token-level mean."""
-        return sum(group.action_tokens for group in self.groups)
+Batch = tuple[PromptActions, ...]
+"""Everything one training step learns from: ragged plain data, in draw order."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

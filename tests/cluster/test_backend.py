@@ -20,7 +20,7 @@ from prorl.envs.files import decode_json
 from prorl.envs.registry import make_task
 from prorl.rollout.pipeline import judge_all
 from prorl.session import resume_run, start_run
-from prorl.types import Batch, PromptActions
+from prorl.types import PromptActions
 from support.cluster import actors, answers, ask
 from support.commands import done
 from support.defaults import some_hparams
@@ -178,7 +178,7 @@ def test_engines_stop_when_told_and_go_on_from_there(backend, lost):
 def test_engines_sample_while_the_ranks_learn(backend):
     """The ranks are held still until all responses are there."""
     action = action_of((40, 50), -5.0)
-    batch = Batch(groups=(PromptActions(prompt=(30, 31), actions=(action, action)),))
+    batch = (PromptActions(prompt=(30, 31), actions=(action, action)),)
     ranks = actors("LearnerRank")
     for rank in ranks:
         rank.suspend()

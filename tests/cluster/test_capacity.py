@@ -308,6 +308,11 @@ def test_an_engine_divides_the_gpus_of_one_node(gpus, nodes, wide):
     assert place(QWEN_32B, LONG, hardware, separate=True).tensor_parallel == wide
 
 
+def test_an_engine_has_no_more_gpus_than_can_share_the_model():
+    odd = replace(QWEN_32B, intermediate_size=27_647)
+    assert place(odd, LONG, Hardware(gpus=128), separate=True).tensor_parallel == 1
+
+
 def test_apart_a_quarter_learns_and_engines_have_their_gpus_alone():
     placed = place(QWEN_1_5B, LONG, FOUR_NODES, separate=True)
     assert (placed.engines, placed.learner_ranks) == (24, 8)

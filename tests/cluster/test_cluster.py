@@ -1,5 +1,7 @@
 """Where the processes of a run go on real Ray, whose nodes are said to have GPUs; nothing here uses one."""
 
+import json
+import platform
 from contextlib import closing
 
 import pytest
@@ -71,6 +73,30 @@ def test_no_room_is_said_with_what_was_asked_for(address):
 
     with pytest.raises(ClusterError, match=r"1 places of 1 CPU and 1 GPU and 2 places of 4 CPU and 4 GPU"):
         placed(address, learners=1, engines=2, tensor_parallel=4, room_deadline=2.0)
+
+
+@pytest.mark.parametrize("package", ["ray", "python"])
+def test_a_cluster_of_another_version_is_told_with_both_versions(address, package):
+    """What the cluster says of itself in Ray's own store is changed."""
+    from ray._raylet import GcsClient
+
+    from prorl.cluster.cluster import join
+    from prorl.cluster.settings import ClusterError
+
+    store, key, space = GcsClient(address=address), b"CLUSTER_METADATA", b"cluster"
+    before = store.internal_kv_get(key, namespace=space)
+    told = json.dumps(json.loads(before) | {f"{package}_version": "9.8.7"}).encode()
+    store.internal_kv_put(key, told, overwrite=True, namespace=space)
+    here = {"ray": ray.__version__, "python": platform.python_version()}
+    sides = [f"Ray {each['ray']} and Python {each['python']}" for each in (here | {package: "9.8.7"}, here)]
+    try:
+        with pytest.raises(ClusterError) as caught:
+            join(address)
+    finally:
+        store.internal_kv_put(key, before, overwrite=True, namespace=space)
+    assert f"at {address} is of {sides[0]}, and here is {sides[1]}: " in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert not ray.is_initialized()
 
 
 def test_the_device_of_a_run_is_what_the_cluster_has(address):

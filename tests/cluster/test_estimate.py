@@ -4,7 +4,7 @@ import os
 import sysconfig
 
 import pytest
-from transformers import MambaConfig, T5Config
+from transformers import MambaConfig, Qwen2Config, T5Config
 
 from prorl.cluster import estimate
 from prorl.cluster.capacity import pinned
@@ -137,6 +137,18 @@ def test_a_dry_run_for_a_cluster_prints_the_placement():
 def test_a_model_of_unknown_size_is_not_placed():
     with pytest.raises(RecipeError, match=r"model\.shape and model\.parameters"):
         plan_gpus(recipe())
+
+
+def test_gpus_that_cannot_share_a_stored_model_are_told_before_an_engine_starts(tmp_path):
+    heads = {"num_attention_heads": 6, "num_key_value_heads": 6}
+    Qwen2Config(
+        hidden_size=96, intermediate_size=96, vocab_size=100, num_hidden_layers=1, **heads
+    ).save_pretrained(tmp_path)
+    config = recipe(model={"path": str(tmp_path)}, backend="ray", cluster={"tensor_parallel": 3})
+    with pytest.raises(
+        RecipeError, match=r"\(3\) does not divide the model's vocabulary, padded to 128: take 1 or 2"
+    ):
+        plan_gpus(config)
 
 
 @pytest.mark.parametrize("kind", [T5Config(num_layers=1), MambaConfig(num_hidden_layers=1)])

@@ -68,6 +68,7 @@ def test_a_node_without_a_sandbox_is_told_and_is_good_for_all_but_programs():
         ({"driver": "550.54"}, "node 10.0.0.1", "driver 550.54 cannot serve CUDA 13.0 (580 or newer)"),
         ({"driver": "515.1", "cuda": "12.8"}, "node 10.0.0.1", "cannot serve CUDA 12.8 (525 or newer)"),
         ({"shared": 0.0625}, "node 10.0.0.1", "/dev/shm has 0.062 GiB"),
+        ({"lacks": ("there is no C compiler",)}, "node 10.0.0.1", "there is no C compiler"),
         ({"gpus": 4}, "node 10.0.0.1", "Ray offers 4 of its 8 GPUs"),
         ({"files": "no such folder"}, "shared storage", "10.0.0.1: no such folder"),
         ({"unreachable": ("10.0.0.2",)}, "network", "10.0.0.1: no connection to 10.0.0.2"),
@@ -206,6 +207,18 @@ def test_files_pass_both_ways_or_it_is_said_why(tmp_path):
         assert probe.exchange(str(tmp_path), "node") == ""
         assert (tmp_path / "node").read_bytes() == b"token"
         assert "storage that all nodes see" in probe.exchange(str(tmp_path / "elsewhere"), "node")
+
+
+@pytest.mark.parametrize(("gpus", "lacks"), [(1, ["apt-get install gcc"]), (0, [])])
+def test_a_node_with_gpus_says_that_it_has_no_compiler(tmp_path, monkeypatch, gpus, lacks):
+    program = tmp_path / "nvidia-smi"
+    program.write_text("#!/bin/sh\n" + "echo 81559, 580.65.06\n" * gpus)
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CC", raising=False)
+    with (one := NodeProbe())._server:
+        seen = one.look(str(tmp_path), "node")
+    assert [said.partition(": ")[2] for said in seen["lacks"] if "gcc" in said] == lacks
 
 
 def test_a_node_reaches_those_that_listen():

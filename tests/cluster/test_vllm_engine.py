@@ -15,7 +15,7 @@ from prorl.cluster.survey import installed
 from prorl.cluster.weights import collect, crc
 from prorl.config.schema import DetectorsConfig
 from prorl.local.backend import SyncError, halves, require_agreement
-from prorl.types import Action, Batch, PromptActions
+from prorl.types import Action, PromptActions
 from support.cluster import (
     ENDS,
     RUNNER,
@@ -352,7 +352,7 @@ def test_a_rotation_that_is_wrong_at_long_positions_is_caught_where_it_is_wrong(
     request = ask(samples=1, limit=1400)
     (done,) = answered(engine, request).values()
     action = Action(tokens=done.tokens, engine_logps=done.logps, advantage=1.0)
-    batch = Batch(groups=(PromptActions(prompt=request.prompt, actions=(action,)),))
+    batch = (PromptActions(prompt=request.prompt, actions=(action,)),)
     stats = updated(policy, batch, dataclasses.replace(HPARAMS, kl_coef=0.0, temperature=1.0))
     assert stats.mismatch_factors["0"] == pytest.approx(1, abs=1e-4)
     assert stats.mismatch_factors["1024"] > DetectorsConfig().mismatch.threshold

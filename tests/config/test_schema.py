@@ -11,6 +11,7 @@ from support.defaults import some_detectors
 from support.recipes import recipe
 
 SHAPE = {"context": 8192}
+QWEN_1_5B = {"hidden_size": 1536, "heads": 12, "kv_heads": 2, "intermediate_size": 8960}
 UNSEEN = {"validation": {"every": 0}}
 SHORT = {"sampling": {"response_limit": 100}}
 WARMED = {"model": {"warmup": {"shape": {"layers": 7, "context": 9000}}}}
@@ -59,7 +60,16 @@ STALE = {"sampling": {"max_staleness": 1}, "learner": {"old_logprobs": "learner"
         ({"backend": "ray", "cluster": {"offload": True}}, "set cluster.offload=false, or more"),
         (
             WARMED | {"backend": "ray", "cluster": {"tensor_parallel": 3}},
-            r"tensor_parallel \(3\) does not divide the model's 4 attention heads",
+            r"tensor_parallel \(3\) does not divide .* 4 attention heads and 2 key-value heads: take 1, 2 or 4",
+        ),
+        (
+            SHORT
+            | {
+                "backend": "ray",
+                "cluster": {"tensor_parallel": 6},
+                "model": {"path": "m", "shape": QWEN_1_5B},
+            },
+            r"tensor_parallel \(6\) does not divide the model's feed-forward width of 8,960: take 1, 2 or 4",
         ),
         ({"advantage": {"pass_at_k": 17}}, r"advantage.pass_at_k \(17\) is above sampling"),
         ({"clip": {"high": 0.1}}, r"clip.low \(0.2\) is above clip.high \(0.1\)"),

@@ -193,7 +193,15 @@ def test_an_validation_is_due_when_told_to_unless_it_was_just_sat_or_there_are_n
 
 @pytest.mark.parametrize(
     ("step", "last_validation", "due"),
-    [(0, None, True), (0, 0, False), (49, 0, False), (50, 0, True), (50, 50, False), (70, 50, True)],
+    [
+        (0, None, True),
+        (51, None, True),
+        (0, 0, False),
+        (49, 0, False),
+        (50, 0, True),
+        (50, 50, False),
+        (70, 50, True),
+    ],
 )
 def test_validations_are_due_at_the_start_every_few_steps_and_at_the_end(step, last_validation, due):
     plan = planned(PLAN, steps=70, validation=some_validations(every=50))

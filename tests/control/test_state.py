@@ -186,7 +186,8 @@ def test_a_branch_has_stages_and_a_rate_of_its_own_and_a_best_score_if_it_is_ask
     assert (branch.best_score, branch.best_step) == (0.5, 2)
     assert evolve(parent, replace(resumed, stages=5)).stage == 1
     other = evolve(parent, replace(resumed, same_validation=False))
-    assert (other.best_score, other.best_step) == (None, None)
+    assert (other.best_score, other.best_step, other.last_validation) == (None, None, None)
+    assert branch.last_validation == 3
 
 
 def test_a_command_is_carried_out_before_the_next_step_or_not_at_all():

@@ -19,7 +19,7 @@ from rich.console import Console as RichConsole
 from prorl.commands import require_overrides
 from prorl.config.recipe import RecipeError, changed, check, load_recipe
 from prorl.config.schema import RunConfig
-from prorl.control.events import ReferenceReset, Resumed, StageEntered, Started, Stepped, Warned
+from prorl.control.events import ReferenceReset, Resumed, StageEntered, Started, Stepped, Validated, Warned
 from prorl.control.state import fold
 from prorl.envs.errors import ProrlError
 from prorl.envs.files import NoRoomError, StorageError
@@ -27,6 +27,7 @@ from prorl.envs.mixture import Mixture
 from prorl.lab.watch.console import Console
 from prorl.local.engine import LocalEngine
 from prorl.run import journal, process
+from prorl.run.history import read_history
 from prorl.run.layout import JOURNAL
 from prorl.run.store import RunStore
 from prorl.session import branch_run, resume_run, start_run
@@ -334,6 +335,17 @@ def test_a_branch_may_begin_at_any_checkpoint(uninterrupted, tmp_path):
     assert (resumed.step, resumed.branched_from) == (4, "run@4")
     assert [step.learning_rate for step in of_kind(branch, Stepped)] == [1e-2] * 4 + [5e-3] * 2
     assert [event.name for event in of_kind(branch, ReferenceReset)] == ["ref_001", "ref_002", "ref_003"]
+
+
+@pytest.mark.parametrize(
+    ("change", "first"), [("validation.samples=3", 4), ("instruction=Think.", 4), ("validation.every=5", 0)]
+)
+def test_a_branch_that_validates_otherwise_has_a_first_validation_of_its_own(
+    uninterrupted, tmp_path, change, first
+):
+    branch = tmp_path / "other"
+    branch_run(uninterrupted, branch, [change, "steps=4"], quiet(), step=4)
+    assert read_history(branch).of(Validated)[0].step == first
 
 
 def test_a_branch_without_changes_is_its_parent_again(uninterrupted, tmp_path):

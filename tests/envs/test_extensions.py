@@ -292,6 +292,20 @@ def test_a_result_of_one_is_right(value):
     assert extensions.verdict_of(value) == Verdict(score=1.0, status="ok")
 
 
+SUMS = [(0.7 + 0.2 + 0.1, 1.0, "ok"), (0.2 + 0.4 + 0.3 + 0.1, 1.0, "ok"), (0.3 - 0.2 - 0.1, 0.0, "wrong")]
+
+
+@pytest.mark.parametrize(("total", "score", "status"), SUMS)
+def test_a_sum_of_weighted_parts_is_whole_whatever_floats_make_of_it(own, total, score, status):
+    verdict = Verdict(score=score, status=status)
+    assert total != score
+    assert extensions.verdict_of(total) == verdict
+    task = make_task(
+        "mine", own=own(REVERSE_WORDS + f"\n    def score(self, *_): return {total!r}\n", "ReverseWords")
+    )
+    assert task.verify(task.problem(0, "train"), "<answer>x</answer>") == verdict
+
+
 def test_places_become_absolute_and_modules_stay(tmp_path):
     assert absolute("a/b.py:C", tmp_path) == f"{tmp_path / 'a/b.py'}:C"
     assert absolute("/a/b.py:C", tmp_path) == "/a/b.py:C"

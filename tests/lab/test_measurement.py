@@ -200,6 +200,12 @@ def test_an_evaluation_takes_no_other_way_of_asking(change):
     assert len(differences(one, other)) == 1
 
 
+@pytest.mark.parametrize(("temperature", "samples"), [(0.0, 1), (0.5, 16)])
+def test_a_greedy_model_is_asked_once_as_it_only_repeats_itself(temperature, samples):
+    config = changed(recipe(), {}, [f"evaluation.temperature={temperature}", "evaluation.samples=16"])
+    assert asked_by(config, TASKS).samples == samples
+
+
 def test_what_failed_and_was_mended_is_kept_beside_the_results(tmp_path):
     for number, model in enumerate(("base", "step_000004")):
         measured(

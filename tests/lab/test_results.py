@@ -1,8 +1,18 @@
 """What an evaluation says of a model and its base: paired by problem, domains alike, the numbers of the records."""
 
+import re
+
 import pytest
 
-from prorl.lab.results import Pair, evaluation_tables, gain_tables, gains, newest_pairs, rate_tables
+from prorl.lab.results import (
+    Pair,
+    evaluation_tables,
+    gain_tables,
+    gains,
+    newest_pairs,
+    problems_moved,
+    rate_tables,
+)
 from prorl.lab.tables import text
 from support.evaluations import evaluation as named
 from support.evaluations import result as solved
@@ -139,6 +149,21 @@ def test_one_k_is_enough_and_what_nobody_was_asked_is_not_shown():
     assert evaluation_tables(pair(BEFORE, TRAINED), (1,))[0].columns[2:] == ("pass@1", "gain in pass@1")
     other = named("step_000009", results([1], 4, task="other"), step=9)
     assert evaluation_tables(pair(BEFORE, other), (1,)) == []
+
+
+def test_what_takes_several_tries_is_not_told_of_one():
+    models = named("base", results([0, 1, 1], 1), step=0), named("step_000009", results([1, 0, 1], 1), step=9)
+    tables = evaluation_tables(pair(*models), (1,))
+    found = row(tables, "Who solves what at the first try, beyond guessing", "all")
+    assert found == ["all", "held-out", "3", "–", "1", "1", "–", "–", "1", "–", "–", "0"]
+    told = problems_moved(pair(*models).moves("test"), 1)
+    assert told == "At the first try and beyond guessing 1 of 3 problems are new and 1 lost."
+    seen = [
+        (*table.columns, table.title, *(text(cell) for row in table.rows for cell in row)) for table in tables
+    ]
+    assert not [
+        one for cells in seen for one in cells if re.search(r"of the tries|Pattern|maj@|1 tries", one)
+    ]
 
 
 def test_a_lone_model_is_told_by_level_too():

@@ -6,7 +6,7 @@ import torch
 from transformers import AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel
 
 from prorl.learn.parallel import Scorer
-from prorl.types import Batch, PromptActions
+from prorl.types import PromptActions
 from support.learners import (
     COMPILING,
     HPARAMS,
@@ -56,15 +56,15 @@ def test_one_update_is_the_gradient_of_the_written_loss():
     """A worked step: plain policy gradient without clip, moments or KL, against the loss as docs/method.md has it."""
     data, model = batch(), qwen2()
     one = learner(model, with_reference=False, old_logprobs="learner", **PLAIN)
-    loss = torch.zeros(())
-    for group in data.groups:
+    loss, tokens = torch.zeros(()), sum(group.action_tokens for group in data)
+    for group in data:
         for action in group.actions:
             logits = model(torch.tensor([[*group.prompt, *action.tokens]])).logits[
                 0, len(group.prompt) - 1 : -1
             ]
             table = (logits / HPARAMS.temperature).log_softmax(-1)
             logps = table.gather(1, torch.tensor(action.tokens)[:, None])
-            loss = loss - ((logps - logps.detach()).exp() * action.advantage).sum() / data.action_tokens
+            loss = loss - ((logps - logps.detach()).exp() * action.advantage).sum() / tokens
     gradients = torch.autograd.grad(loss, list(model.parameters()))
     expected = [w - 0.1 * g / (g.abs() + 1) for w, g in zip(weights(model), gradients, strict=True)]
     stats = updated(one, data, dataclasses.replace(HPARAMS, kl_coef=0.0, learning_rate=0.1, grad_clip=1e9))
@@ -82,7 +82,7 @@ def test_one_update_is_the_gradient_of_the_written_loss():
 @pytest.mark.parametrize("seed", range(3))
 def test_good_actions_become_likelier(seed):
     one, data = learner(), batch(seed=seed)
-    good = dataclasses.replace(data, groups=tuple(with_advantage(group, 1.0) for group in data.groups))
+    good = tuple(with_advantage(group, 1.0) for group in data)
     losses = [updated(one, good, dataclasses.replace(HPARAMS, clip_high=100.0)).loss for _ in range(5)]
     assert losses == sorted(losses, reverse=True)
 
@@ -103,15 +103,15 @@ def test_gradient_norm_is_clipped():
 def test_a_step_makes_no_more_updates_than_groups(groups, wanted, applied):
     stats = updated(learner(), batch(groups=groups), dataclasses.replace(HPARAMS, updates_per_step=wanted))
     assert stats.updates == applied
-    assert stats.action_tokens == batch(groups=groups).action_tokens
+    assert stats.action_tokens == sum(group.action_tokens for group in batch(groups=groups))
 
 
 def test_mini_batches_are_consecutive_updates_against_the_same_old_policy():
     data = batch(groups=4)
     together, apart = learner(), learner()
     updated(together, data, dataclasses.replace(HPARAMS, updates_per_step=2))
-    for half in (data.groups[:2], data.groups[2:]):
-        updated(apart, Batch(groups=half), HPARAMS)
+    for half in (data[:2], data[2:]):
+        updated(apart, half, HPARAMS)
     assert bits_equal(weights(together.policy), weights(apart.policy))
 
 
@@ -119,7 +119,7 @@ def test_a_batch_without_action_tokens_touches_nothing():
     one = learner()
     before = weights(one.policy)
     silent = PromptActions(prompt=(1, 2), actions=(action_of([]),))
-    for empty in (Batch(groups=()), Batch(groups=(silent,))):
+    for empty in ((), (silent,)):
         stats = updated(one, empty, HPARAMS)
         assert stats.mismatch_factors == {}
         assert set(flat(stats).values()) == {0, None}
@@ -132,7 +132,7 @@ def test_an_update_that_is_not_finite_is_counted_and_changes_nothing():
     for each in (one, twin):
         updated(each, batch(seed=1), HPARAMS)
     before = weights(one.policy)
-    broken = Batch(groups=(with_advantage(batch().groups[0], math.nan), *batch(seed=3).groups[:1]))
+    broken = (with_advantage(batch()[0], math.nan), *batch(seed=3)[:1])
     stats = updated(one, broken, HPARAMS)
     assert (stats.updates, stats.skipped, stats.skipped_last, stats.loss) == (0, 1, 1, None)
     assert bits_equal(weights(one.policy), before)
@@ -143,8 +143,8 @@ def test_an_update_that_is_not_finite_is_counted_and_changes_nothing():
 
 @pytest.mark.parametrize("last", [False, True])
 def test_the_other_mini_batches_of_a_broken_one_still_count(last):
-    groups = (with_advantage(batch().groups[0], math.inf), *batch(seed=3).groups[:1])
-    broken = Batch(groups=groups[::-1] if last else groups)
+    groups = (with_advantage(batch()[0], math.inf), *batch(seed=3)[:1])
+    broken = groups[::-1] if last else groups
     stats = updated(learner(), broken, dataclasses.replace(HPARAMS, updates_per_step=2))
     assert (stats.updates, stats.skipped, stats.skipped_last) == (1, 1, int(last))
     assert all(math.isfinite(value) for value in flat(stats).values())

@@ -36,7 +36,7 @@ MODELS = {
     "gpt2": lambda: GPT2LMHeadModel(GPT2Config(n_embd=16, n_layer=2, n_head=2, vocab_size=40)),
 }
 SHARING = ["qwen2", "qwen3", "llama"]
-SCORING = Scoring(temperature=0.7, logits_elements=2**20, dtype=torch.float32)
+SCORING = Scoring(temperature=0.7, logits_elements=2**20)
 
 
 def tiny(name):
@@ -78,7 +78,7 @@ def test_half_precision_products_leave_log_probs_and_entropy_float32():
     hidden_ND, head, targets_N = torch.randn(6, 16), nn.Linear(16, 1000), torch.arange(6)
 
     def scores():
-        return token_logprobs(hidden_ND, head, targets_N, temperature=1.0, logits_elements=2**20)
+        return token_logprobs(hidden_ND, head, targets_N, Scoring(temperature=1.0, logits_elements=2**20))
 
     with torch.autocast("cpu", dtype=torch.bfloat16):
         logps_N, entropy_N = scores()
@@ -130,7 +130,7 @@ def test_chunks_change_neither_values_nor_gradients(logits_elements, bias):
 
     def run(elements):
         logps_N, entropy_N = token_logprobs(
-            hidden_ND, head, targets_N, temperature=0.9, logits_elements=elements
+            hidden_ND, head, targets_N, Scoring(temperature=0.9, logits_elements=elements)
         )
         grads = torch.autograd.grad((logps_N * torch.arange(20.0)).sum(), [hidden_ND, *head.parameters()])
         return [logps_N, entropy_N, *grads]
@@ -149,9 +149,8 @@ def test_a_chunk_of_logits_never_exceeds_its_bound():
             return logits
 
     head = Watched(8, 30)
-    logps_N, _ = token_logprobs(
-        torch.randn(50, 8), head, torch.zeros(50, dtype=torch.long), temperature=1.0, logits_elements=100
-    )
+    scoring = Scoring(temperature=1.0, logits_elements=100)
+    logps_N, _ = token_logprobs(torch.randn(50, 8), head, torch.zeros(50, dtype=torch.long), scoring)
     logps_N.sum().backward()
     assert head.largest == 90
 
@@ -161,7 +160,9 @@ def test_gradient_of_log_probs_is_that_of_log_softmax_and_entropy_has_none():
     head = nn.Linear(6, 11).double()
     hidden_ND = torch.randn(5, 6, dtype=torch.float64, requires_grad=True)
     targets_N = torch.randint(0, 11, (5,))
-    logps_N, entropy_N = token_logprobs(hidden_ND, head, targets_N, temperature=0.5, logits_elements=1000)
+    logps_N, entropy_N = token_logprobs(
+        hidden_ND, head, targets_N, Scoring(temperature=0.5, logits_elements=1000)
+    )
     exact_N = (head(hidden_ND) / 0.5).log_softmax(-1).gather(1, targets_N[:, None])[:, 0]
     (found,) = torch.autograd.grad(logps_N.sum(), hidden_ND)
     (exact,) = torch.autograd.grad(exact_N.sum(), hidden_ND)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from prorl.learn.optim import FILE
 from prorl.learn.packing import Row, deal, deal_batch, deal_rounds, gather_rows, lockstep
 from prorl.learn.parallel import WEIGHTS
-from prorl.types import Batch, PromptActions
+from prorl.types import PromptActions
 from support.learners import COMPILING, HPARAMS, PLAIN, action_of, batch, learner, with_advantage
 from support.ranks import ranks
 from support.sharded import memory_to_begin, on_ranks, probe, train, write_when_there_is_room
@@ -46,12 +46,12 @@ def without_positions(stats):
 def long_and_short():
     """One response longer than all others together, so that the split cannot be even."""
     long = action_of(range(1, 29), -3.4, 0.7)
-    return Batch(groups=(PromptActions(prompt=(5, 6), actions=(long,)), *batch(groups=2, samples=1).groups))
+    return (PromptActions(prompt=(5, 6), actions=(long,)), *batch(groups=2, samples=1))
 
 
 def single():
     """One row in all: the other rank has nothing."""
-    return Batch(groups=batch(groups=1, samples=1).groups)
+    return batch(groups=1, samples=1)
 
 
 CASES = {
@@ -113,7 +113,7 @@ def test_bfloat16_products_over_ranks_stay_close(pair):
 
 
 def test_what_one_rank_cannot_compute_all_refuse(pair):
-    broken = Batch(groups=(with_advantage(batch().groups[0], math.nan), *batch(seed=3).groups[:1]))
+    broken = (with_advantage(batch()[0], math.nan), *batch(seed=3)[:1])
     steps = [(batch(seed=1), HPARAMS), (broken, HPARAMS)]
     first, second = pair(on_ranks, {"model": {}, "settings": PLAIN, "steps": steps})
     assert first[1][-1]["skipped"] == second[1][-1]["skipped"] == 1
@@ -210,7 +210,7 @@ def test_ranks_wait_for_each_other_as_little_as_either_way_allows():
     assert work / lockstep(by_rank) < 0.92
     assert work / lockstep(deal_rounds(many, 32, budget=164)) > 0.96
     group = PromptActions(prompt=(1, 2), actions=tuple(action_of(range(9)) for _ in range(8)))
-    hands = deal_batch(Batch(groups=(group,)), updates=1, ranks=4, budget=4000, pair_cost=None)
+    hands = deal_batch((group,), updates=1, ranks=4, budget=4000, pair_cost=None)
     assert [sum(map(len, share.passes)) for (share,) in hands] == [2, 2, 2, 2]
 
 
@@ -227,17 +227,17 @@ def test_each_action_is_dealt_to_one_rank_and_all_make_as_many_passes(groups, up
         for row in rows
         for action in row.actions
     ]
-    wanted = [(group.prompt, action) for group in data.groups for action in group.actions]
+    wanted = [(group.prompt, action) for group in data for action in group.actions]
     assert sorted(dealt, key=repr) == sorted(wanted, key=repr)
     for shares in zip(*hands, strict=True):  # of one mini-batch
         assert len({len(share.passes) for share in shares}) == 1
         assert len({(share.action_tokens, share.positions) for share in shares}) == 1
-    assert sum(share.action_tokens for share in hands[0]) == data.action_tokens
+    assert sum(share.action_tokens for share in hands[0]) == sum(group.action_tokens for group in data)
     assert len(hands[0]) == min(updates, groups)
 
 
 def test_a_rank_is_sent_its_own_rows_only():
     long = PromptActions(prompt=(1, 2), actions=tuple(action_of(range(1000)) for _ in range(8)))
-    hands = deal_batch(Batch(groups=(long,)), updates=1, ranks=4, budget=4000, pair_cost=None)
+    hands = deal_batch((long,), updates=1, ranks=4, budget=4000, pair_cost=None)
     whole = len(pickle.dumps(long))
     assert all(whole / 4 <= len(pickle.dumps(hand)) < 1.1 * whole / 4 for hand in hands)

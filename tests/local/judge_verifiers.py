@@ -42,6 +42,8 @@ def obey(problem, text):
             print("........")
             os.write(1, b"........")
             return Verdict(score=1.0, status="ok")
+        case "hash":
+            return Verdict(score=1.0, status="ok", note=str(hash("x")))
         case "pid":
             return Verdict(score=1.0, status="ok", note=str(os.getpid()))
         case "eat":

@@ -163,6 +163,16 @@ def test_workers_are_silent_polite_and_without_torch(judge, capfd):
     assert capfd.readouterr() == ("", "")
 
 
+def test_workers_hash_texts_alike(verifiers, monkeypatch):
+    """Else a verifier that goes through a set would judge by another order in each."""
+    monkeypatch.delenv("PYTHONHASHSEED", raising=False)
+    hashes = set()
+    for _ in range(2):
+        with closing(LocalJudge(verifiers.make_obey)) as judge:
+            hashes.add(judged(judge, ["hash"])[0].note)
+    assert len(hashes) == 1
+
+
 def test_ctrl_c_is_the_parents_business(judge):
     (before,) = judged(judge, ["pid"])
     os.kill(int(before.note), signal.SIGINT)

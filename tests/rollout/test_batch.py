@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prorl.rollout.batch import (
+    SHOWN_ERRORS,
     SHOWN_GROUPS,
     SHOWN_ROLLOUTS,
     RolloutBatch,
@@ -196,36 +197,38 @@ def test_a_right_response_that_was_cut_off_is_not_worth_less_than_a_wrong_one(sc
 def test_a_batch_keeps_every_rollout_in_its_place(scripts, level):
     groups = [group(script, draw) for draw, script in enumerate(scripts)]
     batch = make_batch(groups, some_hparams(**OFF, advantage_level=level))
-    for before, after in zip(groups, batch.groups, strict=True):
+    for before, after in zip(groups, batch, strict=True):
         assert after.prompt == before.prompt
         for rollout, action in zip(before.rollouts, after.actions, strict=True):
             assert action.tokens == rollout.completion.tokens
             assert action.engine_logps == rollout.completion.logps
-    assert batch.action_tokens == sum(len(r.completion.tokens) for g in groups for r in g.rollouts)
+    assert sum(prompt.action_tokens for prompt in batch) == sum(
+        len(r.completion.tokens) for g in groups for r in g.rollouts
+    )
 
 
 @given(st.lists(answers, min_size=1, max_size=4))
 def test_the_advantages_of_the_tokens_of_a_batch_have_mean_zero(scripts):
     batch = make_batch([group(script) for script in scripts], some_hparams(**OFF))
-    actions = [action for prompt in batch.groups for action in prompt.actions]
+    actions = [action for prompt in batch for action in prompt.actions]
     total = sum(action.advantage * len(action.tokens) for action in actions)
-    assert total == pytest.approx(0, abs=1e-6 * batch.action_tokens)
+    assert total == pytest.approx(0, abs=1e-6 * sum(len(action.tokens) for action in actions))
 
 
 def test_advantages_come_from_the_shaped_rewards():
     same = group(["1", "1"])
-    even = make_batch([same], some_hparams(**OFF)).groups[0].actions
+    even = make_batch([same], some_hparams(**OFF))[0].actions
     assert [action.advantage for action in even] == [0, 0]
     longer = group(["1", "1.0000"])
     hparams = some_hparams(response_limit=50, **(OFF | {"length_weight": 0.1}))
-    short, long = make_batch([longer], hparams).groups[0].actions
+    short, long = make_batch([longer], hparams)[0].actions
     assert short.advantage > 0 > long.advantage
 
 
 def test_the_level_chooses_whose_deviation_scales():
     wide, narrow = group(["1", "0"]), group(["0.5", "0.25"])
-    by_group = make_batch([wide, narrow], some_hparams(**OFF, advantage_level="group")).groups
-    by_batch = make_batch([wide, narrow], some_hparams(**OFF, advantage_level="sequence")).groups
+    by_group = make_batch([wide, narrow], some_hparams(**OFF, advantage_level="group"))
+    by_batch = make_batch([wide, narrow], some_hparams(**OFF, advantage_level="sequence"))
     assert by_group[0].actions[0].advantage == pytest.approx(by_group[1].actions[0].advantage, rel=1e-5)
     ratio = by_batch[0].actions[0].advantage / by_batch[1].actions[0].advantage
     assert ratio == pytest.approx(4)
@@ -247,7 +250,7 @@ def test_pass_at_k_draws_past_problems_that_k_tries_nearly_always_solve():
 
 
 def test_no_groups_make_an_empty_batch():
-    assert make_batch([], some_hparams()).action_tokens == 0
+    assert make_batch([], some_hparams()) == ()
 
 
 def records(consumed, accepted=()):
@@ -281,7 +284,16 @@ def test_a_record_says_what_was_asked_answered_and_judged():
 
 
 def test_a_large_step_shows_a_few_of_its_first_groups_as_plain_json():
-    shown = records([group(["1", BROKEN, "1"], draw) for draw in range(50)])
+    shown = records([group(["1", "0", "1"], draw) for draw in range(50)])
     assert len(shown) == SHOWN_GROUPS * SHOWN_ROLLOUTS
     assert {record["draw"] for record in shown} == set(range(SHOWN_GROUPS))
     assert json.loads(json.dumps(shown)) == shown
+
+
+def test_beside_them_are_some_later_groups_that_could_not_be_judged_with_the_reason():
+    answers = {draw: ["1", "0", BROKEN] for draw in range(20, 30)}
+    shown = records([group(answers.get(draw, ["1", "0"]), draw) for draw in range(50)])
+    later = [record for record in shown if record["draw"] >= SHOWN_GROUPS]
+    assert [record["draw"] for record in later[::SHOWN_ROLLOUTS]] == list(range(20, 20 + SHOWN_ERRORS))
+    assert {record["note"] for record in later[::SHOWN_ROLLOUTS]} == {"the verifier failed"}
+    assert len(later) == SHOWN_ERRORS * SHOWN_ROLLOUTS

@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
 from prorl.envs.errors import UsageError
@@ -23,7 +23,7 @@ from prorl.rollout.pipeline import (
     roll_out,
 )
 from prorl.stopwatch import Stopwatch
-from prorl.types import JudgeOutError, Sampling
+from prorl.types import Group, JudgeOutError, Sampling
 from support.rollouts import problem, response, scripted_sampler
 
 SAMPLING = Sampling(temperature=1.0, top_p=1.0, limit=100)
@@ -34,8 +34,8 @@ def answer(draw, sample):
 
 
 def rolled(sampler, draws, *, samples=3, seed=7):
-    problems = {draw: problem(draw) for draw in draws}
-    return roll_out(sampler, problems, samples=samples, sampling=SAMPLING, seed=seed, clock=Stopwatch())
+    groups = [Group(draw=draw, problem=problem(draw)) for draw in draws]
+    return roll_out(sampler, groups, samples=samples, sampling=SAMPLING, seed=seed, clock=Stopwatch())
 
 
 @given(st.permutations(range(5)), st.integers(0, 1000), st.booleans())
@@ -262,6 +262,19 @@ def test_decode_leaves_the_text_as_it_is(tokenizer):
     text = respond("1 , 2 .  3 n't", " -4 ")
     tokens = tokenizer.encode(text + END + USER)
     assert ChatRenderer(tokenizer).decode(tokens) == text
+
+
+def test_a_prompt_does_not_end_with_the_end_that_the_tokenizer_adds(tokenizer):
+    ending = PreTrainedTokenizerFast(
+        tokenizer_object=Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
+    )
+    ending.eos_token = tokenizer.eos_token
+    plain = ChatRenderer(ending).encode("2+2")
+    ending.backend_tokenizer.post_processor = processors.TemplateProcessing(
+        single=f"$A {ending.eos_token}", special_tokens=[(ending.eos_token, ending.eos_token_id)]
+    )
+    assert ending.encode("2+2")[-1] == ending.eos_token_id
+    assert ChatRenderer(ending).encode("2+2") == plain
 
 
 def test_without_a_chat_template_the_prompt_is_a_line():

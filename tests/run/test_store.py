@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 
 from prorl.config.schema import SaveConfig
 from prorl.envs.files import StorageError, encode_json
+from prorl.run import layout
 from prorl.run.checkpoint import commit, prune, read_manifest
 from prorl.run.journal import read_journal
 from prorl.run.layout import hold_lock, is_born
@@ -163,6 +165,25 @@ def test_a_second_trainer_is_refused_and_told_who_holds_the_run(store, take):
     said = python(code, store.folder)
     assert said.startswith("StorageError")
     assert f"is being trained by process {os.getpid()} on" in said
+
+
+@pytest.mark.parametrize("released", [True, False])
+def test_the_lock_of_a_machine_that_died_is_waited_for(store, reports, monkeypatch, released):
+    """A file server keeps it for a while."""
+    again, lock = reopened(store), store.folder / "lock"
+    with ExitStack() as held:
+        held.enter_context(hold_lock(lock))
+        lock.write_text("process 7 on elsewhere\n")
+        monkeypatch.setattr(layout, "ELSEWHERE", 60.0 if released else 0.0)
+        monkeypatch.setattr(
+            layout.time, "sleep", lambda seconds: held.close() if seconds == layout.LOOK else None
+        )
+        with (
+            nullcontext() if released else pytest.raises(StorageError, match="process 7 on elsewhere; stop"),
+            again,
+        ):
+            pass
+    assert len([text for text in reports if "process 7 on elsewhere" in text]) == released
 
 
 def test_storage_without_locks_is_told(store, monkeypatch):

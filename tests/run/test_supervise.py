@@ -72,6 +72,17 @@ def lives(folder: Path) -> list[str]:
     return [path.read_text().split()[1] for path in paths]
 
 
+@pytest.mark.parametrize(("given", "seed"), [(None, "0"), ("7", "7")])
+def test_every_trainer_hashes_texts_alike_unless_the_user_says_how(supervisor, monkeypatch, given, seed):
+    """Else a task that goes through a set would ask other prompts after a resume."""
+    monkeypatch.delenv("PYTHONHASHSEED", raising=False)
+    if given is not None:
+        monkeypatch.setenv("PYTHONHASHSEED", given)
+    environment = {**os.environ, "PYTHONHASHSEED": seed}
+    expected = int(subprocess.check_output([sys.executable, "-c", "print(hash('x'))"], env=environment))
+    assert supervisor(f"sys.exit(0 if hash('x') == {expected} else 1)").run() == 0
+
+
 @pytest.mark.parametrize("status", [0, 1, 2, 75, 130, 143])
 def test_an_end_that_was_meant_is_the_end(supervisor, folder, said, status):
     (folder / CHECKPOINTS / "step_000000").mkdir(parents=True)  # a train command never resumes what was there

@@ -110,7 +110,8 @@ class FakeLearner:
         return partial(self.update, batch, hparams)
 
     def update(self, batch: Batch, hparams: HParams) -> UpdateStats:
-        actions = [action for group in batch.groups for action in group.actions]
+        actions = [action for group in batch for action in group.actions]
+        tokens = sum(len(action.tokens) for action in actions)
         gain = sum(a.advantage for a in actions if len(a.tokens) > len(respond("", WRONG)) + 1)
         if actions:
             self.momentum = 0.5 * self.momentum + hparams.learning_rate * gain / len(actions)
@@ -126,8 +127,8 @@ class FakeLearner:
             updates=hparams.updates_per_step if actions else 0,
             skipped=0,
             **(measured if actions else dict.fromkeys(measured)),  # what was not measured is None
-            tokens=batch.action_tokens,
-            action_tokens=batch.action_tokens,
+            tokens=tokens,
+            action_tokens=tokens,
         )
 
     def reset_reference(self, source: Path | None, *, clear_optimizer: bool) -> None:

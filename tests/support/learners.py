@@ -10,7 +10,7 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from prorl.build import learner_settings
 from prorl.learn.learner import TorchLearner
-from prorl.types import Action, Batch, PromptActions, log_probs, token_ids
+from prorl.types import Action, PromptActions, log_probs, token_ids
 from support.defaults import some_hparams
 from support.recipes import recipe
 
@@ -73,11 +73,9 @@ def batch(groups=4, samples=3, seed=0, engine_logp=UNIFORM):
         advantage = float(torch.randn(1, generator=generator))
         return action_of(tokens, engine_logp, advantage)
 
-    return Batch(
-        groups=tuple(
-            PromptActions(prompt=draw(3, 9), actions=tuple(action() for _ in range(samples)))
-            for _ in range(groups)
-        )
+    return tuple(
+        PromptActions(prompt=draw(3, 9), actions=tuple(action() for _ in range(samples)))
+        for _ in range(groups)
     )
 
 

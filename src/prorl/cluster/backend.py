@@ -15,7 +15,7 @@ from prorl.cluster.learner import LearnerRank, RayLearner
 from prorl.cluster.settings import EngineSettings, GpuSharing, chosen_transfer, device_kind
 from prorl.cluster.survey import installed
 from prorl.cluster.weights import Copies, Published
-from prorl.config.checks import heads_problem
+from prorl.config.checks import parts_problem
 from prorl.config.recipe import RecipeError, require_room
 from prorl.config.schema import RunConfig
 from prorl.learn.learner import LearnerSettings
@@ -123,7 +123,7 @@ def start_backend(
         facts = learner.facts
         context = min(facts.context, asked.context or facts.context)
         require_room(config, context)
-        if problem := heads_problem(asked.tensor_parallel, facts.heads):
+        if problem := parts_problem(asked.tensor_parallel, **facts.widths):
             raise RecipeError(problem)  # a recipe that does not say the model's shape could not know it
         cache_gib = asked.cache_gib or (CPU_CACHE_GIB if device == "cpu" else None)
         engines = EngineSettings(

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import ceil, log2
 
+from prorl.config.checks import parts_problem
 from prorl.envs.errors import ProrlError
 
 GIB = 2**30
@@ -47,6 +48,17 @@ class Size:
     kv_heads: int
     head_width: int
     context: int  # tokens that it can attend over
+    vocab_size: int = 0  # 0: not known
+
+    def parts_problem(self, tensor_parallel: int) -> str:
+        """As `config/checks.py: parts_problem`."""
+        return parts_problem(
+            tensor_parallel,
+            heads=self.heads,
+            kv_heads=self.kv_heads,
+            intermediate_size=self.intermediate_size,
+            vocab_size=self.vocab_size,
+        )
 
     @property
     def kv_width(self) -> int:
@@ -277,8 +289,8 @@ def place(size: Size, demand: Demand, hardware: Hardware, *, separate: bool = Fa
     learners = max(1, round(gpus * LEARNER_SHARE))
     node, sampling = gpus // nodes, gpus - learners
     powers = [wide for wide in range(1, node + 1) if wide & (wide - 1) == 0]
-    # An engine's GPUs divide the attention heads, are those of one node, and leave none of those that sample over.
-    wide = [each for each in powers if not (size.heads % each or node % each or sampling % each)]
+    # An engine's GPUs can share the model, are those of one node, and leave none of those that sample over.
+    wide = [each for each in powers if not (size.parts_problem(each) or node % each or sampling % each)]
     tried = [arrange(size, demand, hardware, learners=learners, tensor_parallel=each) for each in wide]
     fits = (one for one in tried if all(needed <= there for _, needed, there, _ in one.engine_needs()))
     return next(fits, tried[-1])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import socket
 import textwrap
 import time
@@ -108,7 +109,7 @@ class Cluster:
 def join(address: str | None, *, cpus: int | None = None) -> None:
     """Connect to the cluster at an address; without one, start one on this machine with so many CPUs to give.
 
-    Raises ClusterError where nobody answers.
+    Raises ClusterError where nobody answers, or a cluster of another version of Ray or Python does.
     """
     options: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False}
     if address is None:
@@ -123,6 +124,16 @@ def join(address: str | None, *, cpus: int | None = None) -> None:
         raise ClusterError(
             f"no Ray cluster answers at {address} ({error}): start one with `ray start --head`, leave "
             "cluster.address out to use this machine alone, or set RAY_AUTH_MODE=token if that cluster asks for one"
+        ) from None
+    except RuntimeError as error:
+        ray.shutdown()  # half connected
+        versions = re.findall(r"^ *(?:Ray|Python): (\S+)$", str(error), re.MULTILINE)
+        if len(versions) != 4:
+            raise
+        there, here = (" and Python ".join(side) for side in (versions[:2], versions[2:]))
+        raise ClusterError(
+            f"the Ray cluster at {address} is of Ray {there}, and here is Ray {here}: use one environment on all "
+            "nodes and here (docs/cluster.md), and start the cluster again from it"
         ) from None
 
 

@@ -138,13 +138,16 @@ def plan_gpus(
     Without a number of GPUs: what the recipe's `cluster` asks for, or the best on eight where it says nothing and
     `node_gpus`, how many a node has, is not known. A run that samples while it learns is placed as with `separate`.
 
-    Raises RecipeError as `make_plan` and where the model's size is not known here, ProrlError as `place`.
+    Raises RecipeError as `make_plan`, where the model's size is not known here and where an engine's GPUs cannot
+    share it, ProrlError as `place`.
     """
     size, demand, asked = model_size(config), _demand(config, make_plan(config)), config.cluster
     if size is None:
         raise RecipeError(
             f"the size of {config.model.path} is not known on this machine: give model.shape and model.parameters"
         )
+    if problem := size.parts_problem(asked.tensor_parallel):
+        raise RecipeError(problem)
     size = replace(size, context=min(size.context, asked.context or size.context))
     hardware = Hardware(gpus=gpus or GPUS_PER_NODE, nodes=nodes, gpu_memory=gpu_memory, node_gpus=node_gpus)
     said = node_gpus is not None or max(asked.learners, asked.engines, asked.tensor_parallel) > 1
@@ -291,6 +294,8 @@ def _stored_size(path: str) -> Size | None:
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 
+    from prorl.learn.model import widths
+
     try:
         config = AutoConfig.from_pretrained(path, local_files_only=True)
         with torch.device("meta"):
@@ -299,12 +304,10 @@ def _stored_size(path: str) -> Size | None:
         return Size(
             parameters=sum(parameter.numel() for parameter in model.parameters()),
             hidden_size=text.hidden_size,
-            intermediate_size=getattr(text, "intermediate_size", None) or 4 * text.hidden_size,
             layers=text.num_hidden_layers,
-            heads=text.num_attention_heads,
-            kv_heads=getattr(text, "num_key_value_heads", None) or text.num_attention_heads,
             head_width=getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads,
             context=getattr(text, "max_position_embeddings", None) or 0,  # a run says what a config lacks
+            **widths(text),
         )
     except Exception:  # as loading will say, which knows what to do about it
         return None

@@ -10,7 +10,7 @@ the first heartbeat: torch's process group gives up after half an hour where ran
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -24,7 +24,7 @@ from prorl.cluster.cluster import OverdueError, result, results
 from prorl.cluster.settings import Device, GpuSharing, free_address, use_interface_of
 from prorl.cluster.weights import Copies, Receivers, Sender, collect, same_stream
 from prorl.learn.learner import LearnerSettings, TorchLearner
-from prorl.learn.model import context_limit, eos_ids, load_model, load_tokenizer, pad_id
+from prorl.learn.model import context_limit, eos_ids, load_model, load_tokenizer, pad_id, widths
 from prorl.learn.packing import Share
 from prorl.learn.parallel import Ranks, full_weights
 from prorl.types import Batch, HParams, UpdateStats
@@ -36,7 +36,7 @@ class Facts:
 
     eos_ids: tuple[int, ...]
     context: int  # tokens
-    heads: int  # of attention, over which an engine's GPUs share a layer
+    widths: Mapping[str, int]  # which an engine's GPUs share, as `parts_problem` takes them
     config: str  # as transformers writes it, JSON
     deal: Callable[..., list[list[Share]]]  # how a batch of so many `updates` is dealt to the ranks
 
@@ -88,7 +88,7 @@ class LearnerRank:
         return Facts(
             eos_ids=eos_ids(whole.generation_config, tokens),
             context=context_limit(whole),
-            heads=whole.config.get_text_config().num_attention_heads,
+            widths=widths(whole.config.get_text_config()),
             config=whole.config.to_json_string(),
             deal=self._learner.deal,
         )

@@ -59,6 +59,7 @@ class Node:
     cuda: str = ""  # that its torch is built for; empty where for CPUs
     sandbox: str = ""  # tier at which it runs programs of models; empty where it cannot
     versions: Mapping[str, str] = field(default_factory=dict)  # of RANGES, and of prorl; empty where missing
+    lacks: Sequence[str] = ()  # for vLLM's kernels, if it has GPUs
     port: int = 0  # at which its probe listens
     files: str = ""  # what went wrong with files between it and the driver
     unreachable: Sequence[str] = ()  # nodes that it cannot open a connection to
@@ -85,6 +86,7 @@ class NodeProbe:
             "shared": shutil.disk_usage("/dev/shm").total / GIB,
             "devices": devices,
             "driver": driver,
+            "lacks": tuple(no_compiler()) if devices else (),
             "sandbox": probe().tier or "",
             "port": self.port,
             "files": self.exchange(folder, name),
@@ -322,7 +324,7 @@ def _hardware(node: Node) -> Finding:
     oldest = OLDEST_DRIVER.get(node.cuda.partition(".")[0], 0)
     if node.driver and int(node.driver.partition(".")[0]) < oldest:
         wrong += [f"driver {node.driver} cannot serve CUDA {node.cuda} ({oldest} or newer)"]
-    return _finding(f"node {node.name}", wrong, seen)
+    return _finding(f"node {node.name}", [*wrong, *node.lacks], seen)
 
 
 def _finding(name: str, wrong: Sequence[str], good: str) -> Finding:

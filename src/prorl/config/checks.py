@@ -7,6 +7,7 @@ from prorl.config.schema import LOW_IS_BAD, RunConfig, ShapeConfig, is_hot, sett
 from prorl.envs.datasets.catalogue import SOURCES
 
 MOST_ROLLOUTS = 2**20  # of one step
+VOCABULARY_BLOCK = 64  # rows of an embedding, to a multiple of which vLLM pads it
 NOT_ABOVE = (
     ("clip.low", "clip.high"),
     ("length_penalty.eta_min", "length_penalty.eta_max"),  # or it would pay for length
@@ -172,7 +173,8 @@ def _of_places(config: RunConfig, shape: ShapeConfig | None) -> Iterator[str]:
             "cluster.offload keeps in host memory what several learner ranks share, but cluster.learners is 1: set "
             "cluster.offload=false, or more cluster.learners"
         )
-    if shape is not None and (problem := heads_problem(cluster.tensor_parallel, shape.heads)):
+    widths = shape.model_dump(include={"heads", "kv_heads", "intermediate_size"}) if shape else {}
+    if widths and (problem := parts_problem(cluster.tensor_parallel, **widths)):
         yield problem
 
 
@@ -184,11 +186,29 @@ def no_room(limit: int, context: int) -> str:
     )
 
 
-def heads_problem(tensor_parallel: int, heads: int) -> str:
-    """Why a model with so many attention heads cannot lie over so many GPUs, or nothing."""
-    if heads % tensor_parallel == 0:
+def parts_problem(
+    tensor_parallel: int, *, heads: int, kv_heads: int, intermediate_size: int, vocab_size: int = 0
+) -> str:
+    """Why vLLM cannot lay a model over so many GPUs, or nothing; `vocab_size` is 0 where it is not known.
+
+    Source: vLLM's `QKVParallelLinear`, `MergedColumnParallelLinear` and `VocabParallelEmbedding`.
+    """
+
+    def undivided(parts: int) -> list[str]:
+        padded = -(-vocab_size // VOCABULARY_BLOCK) * VOCABULARY_BLOCK
+        # Fewer key-value heads than GPUs are repeated, each on as many GPUs.
+        kv_divided = kv_heads % parts == 0 or parts % kv_heads == 0
+        return (
+            [f"{heads} attention heads"] * (heads % parts > 0)
+            + [f"{kv_heads} key-value heads"] * (not kv_divided)
+            + [f"feed-forward width of {intermediate_size:,}"] * (intermediate_size % parts > 0)
+            + [f"vocabulary, padded to {padded:,}"] * (padded % parts > 0)
+        )
+
+    if not (wrong := undivided(tensor_parallel)):
         return ""
+    *good, last = [str(parts) for parts in range(1, heads + 1) if not undivided(parts)]
     return (
-        f"cluster.tensor_parallel ({tensor_parallel}) does not divide the model's {heads} attention heads: take a "
-        "number that does"
+        f"cluster.tensor_parallel ({tensor_parallel}) does not divide the model's {' and '.join(wrong)}: take "
+        + " or ".join([", ".join(good), last] if good else [last])
     )

@@ -30,11 +30,14 @@ Decision = StageEntered | LevelRaised | ResetReference | Intervene | Stopped
 
 
 def validation_due(plan: Plan, state: RunState) -> bool:
-    """Validations are sat before the first step, every `every` steps, after the last one, and when told to."""
+    """Validations are sat where there is none to compare with (before the first step, where a branch that asks
+    otherwise begins), every `every` steps, after the last one, and when told to.
+    """
     every = plan.config.validation.every
     if not every or state.last_validation == state.step:
         return False
-    return state.step % every == 0 or state.step == plan.config.steps or "validation" in state.asked
+    due = state.last_validation is None or "validation" in state.asked
+    return due or state.step % every == 0 or state.step == plan.config.steps
 
 
 def save_due(plan: Plan, state: RunState) -> bool:

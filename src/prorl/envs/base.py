@@ -44,6 +44,11 @@ def draft(prompt: str, payload: Any, steps: str, answer: str) -> Draft:
     return Draft(prompt=prompt, payload=payload, solution=Solution(steps=steps, answer=answer))
 
 
+def rounded(score: float) -> float:
+    """A sum of parts that means 0 or 1 without what floats make of it: 0.7 + 0.2 + 0.1 is 1."""
+    return whole if (whole := round(score, 9)) in (0.0, 1.0) else score
+
+
 def canonical(prompt: str) -> str:
     """The prompt with case and white space folded: two prompts that only differ there are the same problem."""
     return " ".join(prompt.lower().split())
@@ -182,7 +187,7 @@ class ProceduralTask(ABC):
         if answer is None:
             return NO_ANSWER
         try:
-            score = float(self.score(problem.payload, answer))
+            score = rounded(float(self.score(problem.payload, answer)))
         except Exception as error:
             return Verdict(score=0.0, status="error", note=f"{type(error).__name__}: {error}"[:200])
         if not 0.0 <= score <= 1.0:

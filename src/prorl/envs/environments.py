@@ -62,7 +62,7 @@ class EnvironmentTask(FixedTask):
         try:
             trace = _trace(task, reply)
             awaited(task.score(trace))
-            return verdict_of(round(trace.reward / self._weight, 9) if trace.rewards else None)
+            return verdict_of(trace.reward / self._weight if trace.rewards else None)
         except Exception as error:
             return Verdict(score=0.0, status="error", note=f"{type(error).__name__}: {error}"[:200])
 

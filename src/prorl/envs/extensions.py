@@ -27,7 +27,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from prorl.envs.base import ProceduralTask
+from prorl.envs.base import ProceduralTask, rounded
 from prorl.envs.errors import UsageError
 from prorl.envs.files import hash_folder
 from prorl.envs.types import Task, Verdict
@@ -203,7 +203,7 @@ def verdict_of(found: Any) -> Verdict:
     if found is None:
         return Verdict(score=0.0, status="error", note="the reward function could not tell")
     try:
-        score = float(found)
+        score = rounded(float(found))
     except (TypeError, ValueError):
         score = float("nan")
     if not 0.0 <= score <= 1.0:

@@ -8,6 +8,7 @@ import hashlib
 from random import Random
 
 FEISTEL_ROUNDS = 6
+HASHING = {"PYTHONHASHSEED": "0"}  # environment of a process in which the same sets have the same order
 
 
 def derive(*parts: int | str) -> int:

@@ -175,7 +175,7 @@ def evaluate(
             "this asks nothing: say --per-domain, --ood or --per-level above 0, of what the tasks have problems for"
         )
     where = source.run.folder / EVALS if source.run else Path(EVALS) / slug(source.model)
-    folder = (out or where) / name
+    folder, ks = (out or where) / name, ks if asked.samples > 1 else (1,)
     with held(folder, asked.rules()):
         base = _base(source, against, console)
         # The model first: its trainer may delete it soon.
@@ -290,7 +290,7 @@ def asked_by(config: RunConfig, tasks: Mixture) -> Asked:
     return Asked(
         questions=chosen,
         sizes=sizes,
-        samples=section.samples,
+        samples=section.samples if section.temperature else 1,  # greedy responses are all equal
         sampling=Sampling(temperature=section.temperature, top_p=section.top_p, limit=limit),
         system_prompt=config.system_prompt,
         format=config.format,
@@ -309,10 +309,11 @@ def ask(
     stored. Raises VerifierError: not one response to any problem could be judged; StorageError: no room, or a damaged
     chunk.
     """
-    if asked.sampling.temperature == 0 and asked.samples > 1:
+    wanted = session.config.evaluation.samples
+    if asked.sampling.temperature == 0 and wanted > 1:
         console.say(
-            f"evaluation.temperature=0 is greedy: the {asked.samples} responses to a problem are all equal, so "
-            "pass@k is the same for every k; evaluation.samples=1 asks no more than needed"
+            "evaluation.temperature=0 is greedy: all responses to a problem are equal, so each is asked once, not "
+            f"{wanted} times, and there is only pass@1"
         )
 
     def wait(reason: str, seconds: float) -> None:

@@ -67,7 +67,9 @@ class Pair:
         return paired((one for one in self.base.problems if one.part in parts), self.trained.problems)
 
     def patterns(self, k: int) -> list[TaskPattern]:
-        """The pattern of every task, on the problems that all models were judged on."""
+        """The pattern of every task, on the problems that all models were judged on; none of one try."""
+        if k == 1:
+            return []
         middle = self.between.problems if self.between else None
         asked = (one for one in self.base.problems if one.part in PARTS)
         return patterns(asked, self.trained.problems, between=middle, k=k)
@@ -201,7 +203,7 @@ def evaluation_tables(pair: Pair, ks: Sequence[int]) -> list[Table]:
         tables += [
             boundary_table(pair),
             moved_table(pair),
-            pattern_table(pair.patterns(ks[-1]), ks[-1]),
+            *([pattern_table(found, ks[-1])] if (found := pair.patterns(ks[-1])) else []),
             *answer_tables(pair, ks[-1]),
         ]
     return [*tables, *level_tables(pair, ends)]
@@ -225,7 +227,7 @@ def pattern_table(found: Sequence[TaskPattern], k: int) -> Table:
     for one in found:
         decided = (one.at_1, one.at_k, *((one.early, one.late) if halves else ()))
         rows.append((one.task, NAMES[one.part], one.pattern, one.problems, *map(difference_cell, decided)))
-    rates = (f"pass@{name} beyond guessing" for name in (1, "k" if k == 1 else k))
+    rates = (f"pass@{name} beyond guessing" for name in (1, k))
     columns = ("task", "part", "pattern", "problems", *rates, *halves)
     return Table(title="Pattern of each task", columns=columns, rows=tuple(rows))
 
@@ -242,29 +244,33 @@ def boundary_table(pair: Pair) -> Table:
                 for name, share in base.items()
             ]
     columns = ("part", "problems", model_name(pair.base), model_name(pair.trained))
-    return Table(title=f"Solved beyond guessing in {k} tries", columns=columns, rows=tuple(rows))
+    return Table(title=f"Solved beyond guessing {_in_tries(k)}", columns=columns, rows=tuple(rows))
 
 
 def moved_table(pair: Pair) -> Table:
     """Who solves how many problems of each task: both, new, lost, neither; how many chance alone would move."""
     rows: list[tuple[Cell, ...]] = []
+    k = pair.ks[-1]
     for part in PARTS:
         moves = pair.moves(part)
         by_task = grouped(moves, lambda move: move.base.task)
         for task, members in [*by_task.items(), ("all", moves)] if moves else []:
             found = boundary(members)
             of, sure = found.outcomes, found.sure
-            new, lost = (Number(chance, ".1f") for chance in (found.chance_new, found.chance_lost))
-            counts = (of["new"], sure["new"], new, of["lost"], sure["lost"], lost, of["neither"])
-            luck = _luck(members, pair.ks[-1])
-            rows.append((task, NAMES[part], len(members), luck, of["both"], *counts))
+            new: tuple[Cell, ...] = (sure["new"], Number(found.chance_new, ".1f"))
+            lost: tuple[Cell, ...] = (sure["lost"], Number(found.chance_lost, ".1f"))
+            if k == 1:  # which tells nothing of how often the next try would pass
+                new = lost = (Number(None), Number(None))
+            counts = (of["both"], of["new"], *new, of["lost"], *lost, of["neither"])
+            rows.append((task, NAMES[part], len(members), _luck(members, k), *counts))
     names = (f"{of}{what}" for what in ("new", "lost") for of in ("", "surely ", "chance "))
     columns = ("task", "part", "problems", "guesses", "both", *names, "neither")
-    return Table(
-        title=f"Who solves what in {pair.base.samples} tries, beyond guessing",
-        columns=columns,
-        rows=tuple(rows),
-    )
+    title = f"Who solves what {_in_tries(k)}, beyond guessing"
+    return Table(title=title, columns=columns, rows=tuple(rows))
+
+
+def _in_tries(k: int) -> str:
+    return "at the first try" if k == 1 else f"in {k} tries"
 
 
 def _luck(moves: Sequence[Move], k: int) -> Number:
@@ -283,16 +289,17 @@ def answer_tables(pair: Pair, k: int) -> list[Table]:
         rows: list[tuple[Cell, ...]] = []
         for model, problems, others in ((pair.base, before, after), (pair.trained, after, before)):
             answered, votes = answered_only(problems, others), voting(problems, others)
-            shares = (
+            shares = [
                 unanswered_share(problems),
                 sum(problem.truncated for problem in problems) / sum(one.samples for one in problems),
                 mean_rates(answered, (1,))[0] if answered else None,
-                _majority(votes, k) if votes else None,
-            )
+                *([_majority(votes, k) if votes else None] if k > 1 else []),
+            ]
             length = Number(sum(one.length for one in problems) / len(problems), ".1f")
             errors = sum(one.errors for one in problems)
             rows.append((model_name(model), *(Number(one, SHARE) for one in shares), length, errors))
-        columns = ("model", "no answer", "cut off", "pass@1 of answered", f"maj@{k}", "tokens", "not judged")
+        majority = [f"maj@{k}"] if k > 1 else []
+        columns = ("model", "no answer", "cut off", "pass@1 of answered", *majority, "tokens", "not judged")
         tables.append(Table(title=f"Answers: {title} problems", columns=columns, rows=tuple(rows)))
     return tables
 
@@ -334,10 +341,11 @@ def problems_moved(moves: Sequence[Move], k: int) -> str:
     """How many problems became solvable and how many were lost, beside what chance alone would give."""
     found = boundary(moves)
     of, sure = found.outcomes, found.sure
+    new = f" ({sure['new']} surely; chance alone would give {found.chance_new:.1f})" if k > 1 else ""
+    lost = f" ({sure['lost']} surely; {found.chance_lost:.1f})" if k > 1 else ""
     return (
-        f"In {k} tries and beyond guessing {of['new']} of {count(len(moves), 'problem')} are new ({sure['new']} "
-        f"surely; chance alone would give {found.chance_new:.1f}) and {of['lost']} lost ({sure['lost']} surely; "
-        f"{found.chance_lost:.1f})."
+        f"{_in_tries(k).capitalize()} and beyond guessing {of['new']} of {count(len(moves), 'problem')} are new{new} "
+        f"and {of['lost']} lost{lost}."
     )
 
 

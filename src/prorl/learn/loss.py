@@ -36,7 +36,7 @@ class Scoring:
 
     temperature: float
     logits_elements: int
-    dtype: torch.dtype
+    dtype: torch.dtype = torch.float32
     compile: bool = False  # what is computed of a chunk of logits
 
 
@@ -50,12 +50,7 @@ def score(model: PreTrainedModel, batch: MicroBatch, scoring: Scoring) -> tuple[
         ).last_hidden_state
         hidden_ND = hidden_RSD.flatten(0, 1).index_select(0, batch.sources_N)
         logps_N, entropy_N = token_logprobs(
-            hidden_ND,
-            model.get_output_embeddings(),
-            batch.targets_N,
-            temperature=scoring.temperature,
-            logits_elements=scoring.logits_elements,
-            chunk=_compiled_chunk() if scoring.compile else _score_chunk,
+            hidden_ND, model.get_output_embeddings(), batch.targets_N, scoring
         )
     logps_BT = torch.zeros(batch.mask_BT.shape, device=logps_N.device).masked_scatter(batch.mask_BT, logps_N)
     return logps_BT, entropy_N
@@ -83,25 +78,20 @@ def _compiled_chunk() -> Chunk:
 
 
 def token_logprobs(
-    hidden_ND: Tensor,
-    head: nn.Module,
-    targets_N: Tensor,
-    *,
-    temperature: float,
-    logits_elements: int,
-    chunk: Chunk = _score_chunk,
+    hidden_ND: Tensor, head: nn.Module, targets_N: Tensor, scoring: Scoring
 ) -> tuple[Tensor, Tensor]:
     """(logps_N, entropy_N), float32: log softmax(head(hidden) / temperature) at the targets, and entropy in nats.
 
-    At most `logits_elements` logits exist at a time (at least one row); with more than one chunk they are computed
-    again in the backward pass instead of being kept. Entropy carries no gradient. Where none is wanted at all, as
-    of a reference, it is not computed and is zero.
+    At most `scoring.logits_elements` logits exist at a time (at least one row); with more than one chunk they are
+    computed again in the backward pass instead of being kept. Entropy carries no gradient. Where none is wanted at
+    all, as of a reference, it is not computed and is zero.
     """
-    rows = max(1, logits_elements // head.get_parameter("weight").shape[0])
+    chunk = _compiled_chunk() if scoring.compile else _score_chunk
+    rows = max(1, scoring.logits_elements // head.get_parameter("weight").shape[0])
     if len(targets_N) <= rows:
-        return chunk(hidden_ND, head, targets_N, temperature)
+        return chunk(hidden_ND, head, targets_N, scoring.temperature)
     chunks = [
-        checkpoint(chunk, hidden_nD, head, targets_n, temperature, use_reentrant=False)
+        checkpoint(chunk, hidden_nD, head, targets_n, scoring.temperature, use_reentrant=False)
         for hidden_nD, targets_n in zip(
             torch.split(hidden_ND, rows), torch.split(targets_N, rows), strict=True
         )
@@ -120,9 +110,8 @@ def check_head(model: PreTrainedModel, *, logits_elements: int) -> None:
     with torch.no_grad():
         expected = model(input_ids=tokens_1S, use_cache=False).logits[0, :-1].float().log_softmax(-1)
         hidden_ND = model.base_model(input_ids=tokens_1S, use_cache=False).last_hidden_state[0, :-1]
-        found_N, _ = token_logprobs(
-            hidden_ND, head, targets_N, temperature=1.0, logits_elements=logits_elements
-        )
+        scoring = Scoring(temperature=1.0, logits_elements=logits_elements)
+        found_N, _ = token_logprobs(hidden_ND, head, targets_N, scoring)
     error = (found_N - expected.gather(1, targets_N[:, None])[:, 0]).abs().max().item()
     if not error <= HEAD_TOLERANCE:
         raise ValueError(

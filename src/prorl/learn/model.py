@@ -18,6 +18,7 @@ from transformers import (
     AutoModelForCausalLM,
     AutoTokenizer,
     GenerationConfig,
+    PretrainedConfig,
     PreTrainedModel,
     PreTrainedTokenizerBase,
 )
@@ -97,6 +98,17 @@ def context_limit(model: PreTrainedModel) -> int:
             "set max_position_embeddings in its config.json"
         )
     return limit
+
+
+def widths(config: PretrainedConfig) -> dict[str, int]:
+    """What GPUs that share a layer must divide of a text model, as `config/checks.py: parts_problem` takes it."""
+    heads = config.num_attention_heads
+    return {
+        "heads": heads,
+        "kv_heads": getattr(config, "num_key_value_heads", None) or heads,
+        "intermediate_size": getattr(config, "intermediate_size", None) or 4 * config.hidden_size,
+        "vocab_size": config.vocab_size,
+    }
 
 
 def _load(read: Callable[..., Any], source: str | Path, what: str) -> Any:

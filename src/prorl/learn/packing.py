@@ -153,7 +153,7 @@ def deal_batch(
     A mini-batch per update: contiguous groups whose counts differ by at most one, or fewer mini-batches where
     there are fewer groups with action tokens.
     """
-    groups = [group for group in batch.groups if group.action_tokens]
+    groups = [group for group in batch if group.action_tokens]
     parts = min(updates, len(groups))
     bounds = [part * len(groups) // parts for part in range(parts + 1)] if parts else []
     shares: list[list[Share]] = [[] for _ in range(ranks)]

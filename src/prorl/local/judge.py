@@ -34,6 +34,7 @@ from typing import Any
 
 from prorl.envs.errors import ProrlError
 from prorl.envs.sandbox.inside.confine import SET_PDEATHSIG, prctl
+from prorl.envs.seeds import HASHING
 from prorl.envs.types import Problem, Verdict
 from prorl.types import JudgeOutError
 
@@ -77,6 +78,7 @@ def child(
     """Start a process with one end of a pipe and the arguments. Returns the other end and the process; a message of
     which it takes nothing for `SEND_SECONDS` raises OSError, and a part of it may be in the pipe."""
     ours, theirs = context.Pipe()
+    os.environ |= {**HASHING, **os.environ}
     process = context.Process(target=target, args=(theirs, *arguments), name=name, daemon=True)
     with without_main():
         process.start()

@@ -8,6 +8,7 @@ rollouts (docs/method.md) nothing is surplus: what has not ended or is not neede
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from statistics import fmean
 from typing import Any
 
@@ -24,6 +25,7 @@ from prorl.stopwatch import Stopwatch
 from prorl.types import Action, Batch, Group, HParams, PromptActions, Rollout, Sampling
 
 SHOWN_GROUPS, SHOWN_ROLLOUTS = 8, 2  # sample records of a step: groups, and rollouts of each
+SHOWN_ERRORS = 4  # further groups, of those that could not be judged
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,27 +77,25 @@ def collect(
             consumed.append(group := left.pop(draw).group)
             if _informative(group, hparams):
                 accepted.append(group)
-        begun = {draw: one.group for draw, one in left.items() if one.group.unfinished}
+        begun = [one.group for one in left.values() if one.group.unfinished]
         if len(accepted) == wanted or not (begun or anew or fresh < end):
             break
         size = wave_size(wanted - len(accepted), expected_share, hparams.wave_margin)
         more = max(0, math.ceil((1 + partial) * size) - len(begun) - len(anew))
         draws = range(fresh, min(end, fresh + more))
-        problems = {draw: group.problem for draw, group in begun.items()}
-        problems |= {draw: problem_at(draw) for draw in (*anew, *draws)}
+        begun += [Group(draw=draw, problem=problem_at(draw)) for draw in (*anew, *draws)]
         fresh, anew = draws.stop, []
         wave = roll_out(
             sampler,
-            dict(sorted(problems.items())),
+            sorted(begun, key=attrgetter("draw")),
             samples=hparams.samples_per_prompt,
             sampling=sampling,
             seed=seed,
             clock=clock,
-            begun=begun,
             stop_after=size if partial else None,
         )
         for group in wave:
-            drawn = left[group.draw].hparams if group.draw in begun else hparams
+            drawn = left[group.draw].hparams if group.draw in left else hparams
             left[group.draw] = OpenGroup(group=group, hparams=drawn)
     generated = [*consumed, *(one.group for one in left.values())]
     if not partial:
@@ -133,7 +133,7 @@ def make_batch(groups: Sequence[Group], hparams: HParams) -> Batch:
         pairs = zip([rollout.completion for rollout in group.rollouts], group_advantages, strict=True)
         actions = [Action(tokens=done.tokens, engine_logps=done.logps, advantage=own) for done, own in pairs]
         prompts.append(PromptActions(prompt=group.prompt, actions=tuple(actions)))
-    return Batch(groups=tuple(prompts))
+    return tuple(prompts)
 
 
 def shaped_rewards(group: Group, hparams: HParams) -> list[float]:
@@ -157,8 +157,13 @@ def shaped_rewards(group: Group, hparams: HParams) -> list[float]:
 
 
 def sample_records(step: int, rollout_batch: RolloutBatch) -> list[dict[str, Any]]:
-    """Rollouts of the first few consumed groups of a step, trained on or rejected, as plain JSON."""
+    """Rollouts of the first few consumed groups of a step, trained on or rejected, as plain JSON.
+
+    After them come some of later groups that could not be judged. What is an error stands first in its group.
+    """
     accepted = {group.draw for group in rollout_batch.groups}
+    first, later = rollout_batch.consumed[:SHOWN_GROUPS], rollout_batch.consumed[SHOWN_GROUPS:]
+    unjudged = [group for group in later if group.has_error][:SHOWN_ERRORS]
     return [
         {
             "step": step,
@@ -176,9 +181,13 @@ def sample_records(step: int, rollout_batch: RolloutBatch) -> list[dict[str, Any
             "tokens": len(rollout.completion.tokens),
             "finish": rollout.completion.finish,
         }
-        for group in rollout_batch.consumed[:SHOWN_GROUPS]
-        for rollout in group.rollouts[:SHOWN_ROLLOUTS]
+        for group in (*first, *unjudged)
+        for rollout in sorted(group.rollouts, key=_is_judged)[:SHOWN_ROLLOUTS]
     ]
+
+
+def _is_judged(rollout: Rollout) -> bool:
+    return rollout.verdict.status != "error"
 
 
 def _informative(group: Group, hparams: HParams) -> bool:

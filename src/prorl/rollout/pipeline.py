@@ -14,11 +14,10 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from statistics import fmean
-from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeVar
 
 from prorl.algo.pass_at_k import pass_at_k
@@ -102,7 +101,10 @@ class ChatRenderer:
             history = (("system", self._system), *history)
         said = (*history, ("user", prompt))
         if not self._tokenizer.chat_template:
-            return tuple(self._tokenizer.encode("".join(f"{content}\n" for _, content in said)))
+            tokens = tuple(self._tokenizer.encode("".join(f"{content}\n" for _, content in said)))
+            # Some tokenizers end every text; after an end the model would begin another one.
+            ended = len(tokens) > 1 and tokens[-1] == self._tokenizer.eos_token_id
+            return tokens[:-1] if ended else tokens
         turns = [{"role": role, "content": content} for role, content in said]
         try:
             return tuple(
@@ -140,38 +142,35 @@ class Sampler:
 
 def roll_out(
     sampler: Sampler,
-    problems: Mapping[int, Problem],  # by draw
+    groups: Sequence[Group],
     *,
     samples: int,
     sampling: Sampling,
     seed: int,
     clock: Stopwatch,
-    begun: Mapping[int, Group] = MappingProxyType({}),
     stop_after: int | None = None,
 ) -> list[Group]:
-    """Sample `samples` responses to every problem and judge each one as soon as it ends.
+    """Sample `samples` responses to every group's problem and judge each one as soon as it ends.
 
-    Of draws in `begun` the unfinished responses are gone on with, and only those. Once `stop_after` groups have ended
-    the others are left unfinished. A prompt that the chat template refuses, or the engine, as one too long, gets
-    errors for verdicts.
+    Of a group that was begun the unfinished responses are gone on with, and only those. Once `stop_after` groups
+    have ended the others are left unfinished. A prompt that the chat template refuses, or the engine, as one too
+    long, gets errors for verdicts.
 
     Raises ProrlError where the engine answered with other weights than it has now, WaitEnded where somebody
     asked to stop while verifiers or judges were out; the judge may then still owe verdicts.
     """
     engine, judge, wait = sampler.engine, sampler.judge, sampler.wait
-    prompts: dict[int, tuple[int, ...]] = dict.fromkeys(problems, ())
+    asked = {group.draw: group for group in groups}
     version = engine.version
     unfinished: dict[int, dict[int, Completion]] = {}  # by draw and sample
     refused: dict[int, tuple[Verdict, Iterable[Completion]]] = {}  # by draw, why it cannot be asked
-    for draw, problem in problems.items():
+    for draw, group in asked.items():
         whole = Request(draw=draw, prompt=(), samples=samples, seed=derive(seed, draw), sampling=sampling)
-        unfinished[draw] = _not_begun(whole, version)
-        if draw in begun:
-            unfinished[draw] = {one.sample: one for one in begun[draw].unfinished}
+        unfinished[draw] = {one.sample: one for one in group.unfinished or _not_begun(whole, version)}
         try:
-            prompts[draw] = sampler.renderer.encode(problem.prompt, problem.history)
-            whole = replace(whole, prompt=prompts[draw])
-            for request in _rest(whole, begun[draw].unfinished) if draw in begun else [whole]:
+            prompt = sampler.renderer.encode(group.problem.prompt, group.problem.history)
+            asked[draw] = replace(group, prompt=prompt)
+            for request in _rest(replace(whole, prompt=prompt), unfinished[draw].values()):
                 engine.submit(request)
         except UsageError as error:
             refused[draw] = Verdict(score=0.0, status="error", note=str(error)), unfinished[draw].values()
@@ -193,7 +192,7 @@ def roll_out(
             mine[piece.sample] = completion
             return
         del mine[piece.sample]
-        item = (problems[completion.draw], sampler.renderer.decode(completion.tokens))
+        item = (asked[completion.draw].problem, sampler.renderer.decode(completion.tokens))
         judge.submit(len(items), *item)
         completions.append(completion)
         items.append(item)
@@ -213,25 +212,23 @@ def roll_out(
         verdicts = collect_verdicts(judge, verdicts, len(items), wait, beat)
         verdicts = rejudge_errors(judge, items, verdicts, wait, beat)
 
-    rollouts = {draw: list(begun[draw].rollouts) if draw in begun else [] for draw in problems}
+    rollouts = {draw: list(group.rollouts) for draw, group in asked.items()}
     for ticket, (completion, (_, text)) in enumerate(zip(completions, items, strict=True)):
         rollout = Rollout(completion=completion, text=text, verdict=verdicts[ticket])
         rollouts[completion.draw].append(rollout)
     for draw, (verdict, never) in refused.items():
         rollouts[draw] += [Rollout(completion=one, text="", verdict=verdict) for one in never]
     return [
-        Group(
-            draw=draw,
-            problem=problem,
-            prompt=prompts[draw],
+        replace(
+            group,
             rollouts=tuple(sorted(rollouts[draw], key=lambda rollout: rollout.completion.sample)),
             unfinished=tuple(unfinished[draw].values()),
         )
-        for draw, problem in problems.items()
+        for draw, group in asked.items()
     ]
 
 
-def _not_begun(request: Request, version: int) -> dict[int, Completion]:
+def _not_begun(request: Request, version: int) -> list[Completion]:
     nothing = Completion(
         draw=request.draw,
         sample=0,
@@ -240,10 +237,10 @@ def _not_begun(request: Request, version: int) -> dict[int, Completion]:
         finish="length",
         policy_version=version,
     )
-    return {sample: replace(nothing, sample=sample) for sample in request.numbers}
+    return [replace(nothing, sample=sample) for sample in request.numbers]
 
 
-def _rest(whole: Request, unfinished: Sequence[Completion]) -> Iterator[Request]:
+def _rest(whole: Request, unfinished: Collection[Completion]) -> Iterator[Request]:
     """Requests for what is missing of these responses."""
     if len(unfinished) == whole.samples and not any(one.tokens for one in unfinished):
         yield whole
@@ -274,7 +271,7 @@ def sample_problems(
 
     Raises VerifierError where none remain.
     """
-    asked = dict(enumerate(problems))
+    asked = [Group(draw=draw, problem=problem) for draw, problem in enumerate(problems)]
     groups = roll_out(sampler, asked, samples=samples, sampling=sampling, seed=seed, clock=clock)
     judged = [group for group in groups if any(one.verdict.status != "error" for one in group.rollouts)]
     if groups and not judged:

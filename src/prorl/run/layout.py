@@ -7,6 +7,7 @@ import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,8 @@ HEARTBEAT, STACKS, LOG = "heartbeat.json", "stacks.txt", "supervisor.log"
 OF_MACHINE = {"backend", "cluster", "device", "threads", "workers"}
 
 TRIES, PAUSE = 5, 0.02  # seconds; whoever only asks for the holder has the lock for some microseconds
+# Seconds for which a file server may keep the lock of a machine that died, and between two looks at it.
+ELSEWHERE, LOOK = 120.0, 1.0
 
 
 def run_folder(run: Path) -> Path:
@@ -109,24 +112,36 @@ def removed_on_failure(folder: Path, is_kept: Callable[[], bool]) -> Iterator[No
 
 
 @contextmanager
-def hold_lock(path: Path, *, used: str = "trained") -> Iterator[None]:
+def hold_lock(
+    path: Path, *, used: str = "trained", report: Callable[[str], None] | None = None
+) -> Iterator[None]:
     """Hold a lock inside the block; the kernel releases it when its holder dies, and the file says who that is.
 
-    StorageError if somebody else does: which process, and by `used` what for.
+    StorageError if somebody else does: which process, and by `used` what for. One on another machine may have died
+    with its lock kept by a file server: with `report`, which is told so once, that is waited for.
     """
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
     try:
-        for left in reversed(range(TRIES)):
+        end = time.monotonic() + ELSEWHERE
+        for tried in count(1):
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
             except BlockingIOError as error:
-                if not left:
-                    other = path.read_text(errors="replace").strip() or "another process"
+                if tried < TRIES:
+                    time.sleep(PAUSE)
+                    continue
+                other = path.read_text(errors="replace").strip() or "another process"
+                here = last_holder(path.parent)[1] in ("", socket.gethostname())
+                if report is None or here or time.monotonic() >= end:
                     raise StorageError(
                         f"{path.parent} is being {used} by {other}; stop that first"
                     ) from error
-                time.sleep(PAUSE)
+                if tried == TRIES:
+                    report(
+                        f"{path.parent} is locked by {other}: waiting {ELSEWHERE:.0f} s, in case its machine died"
+                    )
+                time.sleep(LOOK)
             except OSError as error:
                 raise StorageError(
                     f"{path.parent} has no file locks ({error.strerror}): put the run on storage that has"

@@ -5,7 +5,7 @@ problems; what only rounds differently, as another version of torch does, is sai
 """
 
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from functools import reduce
@@ -66,13 +66,12 @@ def resume(
     StorageError if the recipe was edited, journal and checkpoint contradict each other, or what the run cannot go on
     without (tokenizer, problems) is not what it was.
     """
-    past = list(_past(store, checkpoint))
+    past, state, told_again = _led_to(store, checkpoint)
     starts = [one.environment for one in past if isinstance(one, (Started, Resumed)) and one.environment]
     before, now = starts[-1] if starts else {}, environment or {}
-    state, told_again = _led_to(store, checkpoint, past)
     # A branch at a checkpoint of its parent says so behind it.
     made = [event for event in told_again if isinstance(event, Resumed)]
-    begun = made[-1] if made else Resumed(step=0, config_hash=_state_of(checkpoint).config_hash)
+    begun = made[-1] if made else Resumed(step=0, config_hash=state.config_hash)
     if begun.config_hash != config_hash:
         raise StorageError(
             f"{store.folder / CONFIG} is not the recipe the run was started under: undo the edit, or "
@@ -104,7 +103,7 @@ def roll_back(
 
     Journal and `log` go on from there, at last with what `tell` says of the state that this led to.
     """
-    state, again = _led_to(store, checkpoint, list(_past(store, checkpoint)))
+    _, state, again = _led_to(store, checkpoint)
     _return_to(store, checkpoint, log, state, [*again, tell(reduce(evolve, again, state))])
     _restore(store, learner, checkpoint, log.state)
 
@@ -178,12 +177,22 @@ def changes(before: Mapping[str, str], now: Mapping[str, str], *, refuse: bool) 
     ]
 
 
-def _led_to(store: RunStore, checkpoint: Checkpoint, past: Sequence[Event]) -> tuple[RunState, list[Event]]:
-    """The state of a checkpoint, and which events behind it belong into a journal that returns to it: warnings, a
-    roll back that landed here, and that the run is a branch, whose recipe holds even at a checkpoint that its parent
-    wrote."""
+def _led_to(store: RunStore, checkpoint: Checkpoint) -> tuple[list[Event], RunState, list[Event]]:
+    """The events that led to a checkpoint, its state, and which events behind it belong into a journal that returns
+    to it: warnings, a roll back that landed here, and that the run is a branch, whose recipe holds even at a
+    checkpoint that its parent wrote."""
+    try:
+        past = list(map(from_record, read_journal(store.journal.path, checkpoint.journal_size)))
+    except ValueError as error:
+        raise StorageError(f"{store.journal.path} cannot be followed: {error}") from error
+    try:
+        saved = from_json(checkpoint.state)
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise StorageError(
+            f"{checkpoint.path} was written by another version of prorl ({error}): resume it with that one"
+        ) from error
     state = fold(past)
-    if state != _state_of(checkpoint):
+    if state != saved:
         raise StorageError(
             f"the journal of {store.folder} does not lead to the state saved in {checkpoint.path}: "
             "was one of them edited, or copied from another run?"
@@ -193,7 +202,7 @@ def _led_to(store: RunStore, checkpoint: Checkpoint, past: Sequence[Event]) -> t
         landed = record.get("action") == "roll_back" and record["step"] == checkpoint.step
         return landed or record.get("kind") == Warned.kind or record.get("branched_from") is not None
 
-    return state, list(map(from_record, filter(holds, store.journal.behind(checkpoint.journal_size))))
+    return past, state, list(map(from_record, filter(holds, store.journal.behind(checkpoint.journal_size))))
 
 
 def _return_to(
@@ -212,20 +221,3 @@ def _restore(store: RunStore, learner: Learner, checkpoint: Checkpoint, state: R
     if state.reference is not None:
         folder = store.reference_folder(state.reference.name)  # whole: `latest_checkpoint`
         learner.reset_reference(folder, clear_optimizer=False)
-
-
-def _state_of(checkpoint: Checkpoint) -> RunState:
-    try:
-        return from_json(checkpoint.state)
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
-        raise StorageError(
-            f"{checkpoint.path} was written by another version of prorl ({error}): resume it with that one"
-        ) from error
-
-
-def _past(store: RunStore, checkpoint: Checkpoint) -> Iterator[Event]:
-    """The events that led to a checkpoint."""
-    try:
-        yield from map(from_record, read_journal(store.journal.path, checkpoint.journal_size))
-    except ValueError as error:
-        raise StorageError(f"{store.journal.path} cannot be followed: {error}") from error

@@ -75,7 +75,7 @@ class RunStore:
         """
         layout.require_new(folder, config)
         folder.mkdir(parents=True, exist_ok=True)
-        with layout.hold_lock(folder / LOCK):
+        with layout.hold_lock(folder / LOCK, report=report):
             # They remember positions in the journal that is now begun anew.
             shutil.rmtree(folder / REFERENCES, ignore_errors=True)
             for name in (CHECKPOINTS, REFERENCES, SAMPLES):
@@ -91,9 +91,12 @@ class RunStore:
         return cls(folder, report=report)
 
     def __enter__(self) -> Self:
-        """Take the lock (StorageError if another process has it), clean up after a killed trainer."""
+        """Take the lock (StorageError if another process has it), clean up after a killed trainer.
+
+        The lock of a process on another machine is waited for, as `hold_lock` says.
+        """
         with ExitStack() as stack:
-            stack.enter_context(layout.hold_lock(self.folder / LOCK))
+            stack.enter_context(layout.hold_lock(self.folder / LOCK, report=self.report))
             for name in (CHECKPOINTS, REFERENCES, SAMPLES):
                 tidy(self.folder / name)
             self._journal = Journal(self.folder / JOURNAL)

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from prorl.envs.sandbox.inside.confine import SET_PDEATHSIG, prctl
+from prorl.envs.seeds import HASHING
 from prorl.run.layout import HEARTBEAT, LOG, STACKS, is_born
 
 DONE, FAILED, USAGE = 0, 1, 2
@@ -126,7 +127,7 @@ class Supervisor:
 
     def run(self) -> int:
         """Until the run is done, somebody stops it, or restarts are no use; returns the exit status."""
-        command, environment = self._first, dict(os.environ)
+        command, environment = self._first, {**HASHING, **os.environ}
         with _blocked(self._awaited) as mask:
             while True:
                 ending = self._watch(self._start(command, environment, mask))

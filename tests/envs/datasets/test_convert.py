@@ -77,7 +77,10 @@ def quantity(gold):
         ("typed_answer", {"type": "Fraction", "answer": "1/3"}, number("1/3")),
         ("typed_answer", {"type": "Boolean", "answer": "No"}, choice("B", "Yes", "No")),
         ("typed_answer", {"type": "Boolean", "answer": "TRUE"}, choice("A", "True", "False")),
+        ("typed_answer", {"type": "Boolean", "answer": True}, choice("A", "True", "False")),
         ("typed_answer", {"type": "Multiple Choice", "answer": "(b)"}, choice("B", "neon", "iron")),
+        ("options", {"options": [True, False], "answer": True}, choice("A", "True", "False")),
+        ("options", {"options": [False, True], "answer": True}, choice("B", "False", "True")),
         ("worked_solution", {"solution": "so \\boxed{\\frac{1}{2}}"}, number("\\frac{1}{2}")),
         ("worked_solution", {"solution": "Answer: $x=3$"}, number("x=3")),
         ("worked_solution", {"solution": "first 3 N. Hence the answer is 4 N."}, quantity("4 N")),
@@ -95,6 +98,8 @@ def test_what_judging_needs_is_read_from_answers_of_every_form(layout, fields, p
             ("short_answer", {"prompt": prompt, "answer": "1"}, "no prompt")
             for prompt in ("", None, [], [{"role": "system", "content": "x"}], {"input": None}, 5)
         ),
+        *(("short_answer", {"answer": one}, "true or false") for one in (True, False, ["3", True])),
+        ("options", {"options": ["Yes", "No"], "answer": True}, "not among"),  # no place either
         ("typed_answer", {"type": "Expression", "answer": "x+1"}, "answer type expression"),
         ("typed_answer", {"type": "Boolean", "answer": "maybe"}, "neither"),
         ("typed_answer", {"type": "Multiple Choice", "answer": "A", "prompt": "none"}, "no options"),

@@ -95,6 +95,19 @@ def test_rows_without_the_pattern_are_dropped_and_the_first_is_shown(tmp_path):
         prepared(tmp_path, [{"prompt": "?", "answer": "a word"}], kind="math", answer_pattern="#### (.+)")
 
 
+@pytest.mark.parametrize("pattern", ["\\w+", "(x)?.*", "(?s).*"])
+@pytest.mark.parametrize("answer", [None, float("nan"), True, ""])
+@pytest.mark.parametrize("judged", [{"kind": "math"}, {"graded": True}])
+def test_a_pattern_finds_nothing_where_there_is_no_answer(tmp_path, judged, answer, pattern):
+    with pytest.raises(DataError, match=r"no answer where answer_pattern looks for it \(1\)"):
+        prepared(tmp_path, [{"prompt": "?", "answer": answer}], answer_pattern=pattern, **judged)
+
+
+def test_a_pattern_reads_a_number_as_it_is_without_one(tmp_path):
+    task = prepared(tmp_path, [{"prompt": "?", "answer": 142.0}], kind="math", answer_pattern="[0-9]+")
+    assert first(task).solution.answer == "142"
+
+
 def test_rows_of_one_s_own_keep_all_their_columns_and_may_have_no_answer(tmp_path):
     row = {"prompt": "Rhyme with tree.", "level": {"of": 3}, "dates": [1, None]}
     task = prepared(tmp_path, [row], graded=True, domain="poems")

@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from itertools import chain, islice
+from math import isfinite
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal
@@ -178,9 +179,12 @@ def read(source: Source, request: SourceRequest) -> Iterator[tuple[int, Row | Dr
             if source.layout == "own":
                 row["row"] = whole
             if request.answer_pattern is not None and "answer" in row:
-                matches = list(re.finditer(request.answer_pattern, str(row["answer"])))
-                if matches:
-                    row["answer"] = matches[-1][min(1, matches[-1].re.groups)]
+                said = "" if isinstance(row["answer"], bool) else as_text(row["answer"])
+                matched = [
+                    match[min(1, match.re.groups)] for match in re.finditer(request.answer_pattern, said)
+                ]
+                if matched and matched[-1]:
+                    row["answer"] = matched[-1]
                 else:
                     row = Drop("no answer where answer_pattern looks for it", str(whole))
         yield number, row
@@ -220,6 +224,15 @@ def _cell(row: Row, column: str) -> Any:
     first, _, rest = column.partition(".")
     nested = row.get(first)
     return _cell(nested, rest) if rest and isinstance(nested, Mapping) else ABSENT
+
+
+def as_text(value: Any) -> str:
+    """A cell as stripped text; None and what is no finite number are empty, and 142.0 is "142"."""
+    if value is None or (isinstance(value, float) and not isfinite(value)):
+        return ""
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return str(value).strip()
 
 
 def _names(row: Row) -> Iterator[str]:

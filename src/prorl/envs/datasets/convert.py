@@ -11,12 +11,11 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from math import isfinite
 from string import ascii_uppercase
 from typing import Any
 
 from prorl.envs.base import canonical
-from prorl.envs.datasets.catalogue import Drop, Layout
+from prorl.envs.datasets.catalogue import Drop, Layout, as_text
 from prorl.envs.datasets.opening import ASSERTS, PACKED, opened
 from prorl.envs.extract import last_box
 from prorl.envs.sandbox.jobs import Limits
@@ -90,8 +89,8 @@ def _short_answer(fields: Fields, _: Runner) -> Prepared:
 
 
 def _typed_answer(fields: Fields, _: Runner) -> Prepared:
-    question, gold = user_text(fields["prompt"]), _gold(fields["answer"])
-    kind = as_text(fields["type"]).lower()
+    question, kind, answer = user_text(fields["prompt"]), as_text(fields["type"]).lower(), fields["answer"]
+    gold = _gold(as_text(answer) if kind == "boolean" else answer)
     if kind in NUMBER_TYPES:
         return _number(question, gold)
     if kind in EXACT_TYPES:
@@ -186,6 +185,8 @@ def _choice(question: str, options: Sequence[str], right: str) -> Prepared:
 def _gold(value: Any) -> str:
     """An answer as text: what its last box holds. Whole floats lose their point, lists become one line."""
     parts = value if isinstance(value, list | tuple) else [value]
+    if any(isinstance(part, bool) for part in parts):
+        raise Drop("true or false in place of a text")
     texts = [as_text(part).rpartition("####")[2] for part in parts]  # GSM8K's mark of the answer
     texts = [(last_box(text) or text).strip("$ ") for text in texts]  # of a worked solution the box
     if not texts or not all(texts):
@@ -230,7 +231,7 @@ def _right(answer: Any, options: Sequence[str], labels: Sequence[str]) -> str:
     if (said := as_text(answer)) in labels:
         return ascii_uppercase[labels.index(said)]
     digits = said.isdecimal() and len(said) < 3 and said not in options
-    place = answer if isinstance(answer, int) else int(said) if digits else -1
+    place = answer if type(answer) is int else int(said) if digits else -1
     if 0 <= place < len(options) and not labels:
         if said in options and options[place] != said:
             raise Drop("a number that is a place and an option: say the letter or the text")
@@ -239,15 +240,6 @@ def _right(answer: Any, options: Sequence[str], labels: Sequence[str]) -> str:
 
 
 # cells
-
-
-def as_text(value: Any) -> str:
-    """A cell as stripped text; None and what is no finite number are empty, and 142.0 is "142"."""
-    if value is None or (isinstance(value, float) and not isfinite(value)):
-        return ""
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)
-    return str(value).strip()
 
 
 def user_text(value: Any) -> str:

@@ -85,12 +85,15 @@ def guess_rate(problems: Sequence[ProblemResult], k: int) -> float | None:
 
 
 def solved_shares(problems: Sequence[ProblemResult], k: int) -> dict[str, float | None]:
-    """pass@k, how much of it guesses would earn, and shares of problems that are solved beyond luck, by name."""
+    """pass@k, how much of it guesses would earn, and shares of problems that are solved beyond luck, by name.
+
+    k is the most responses that both models have: of one there is no share of the tries.
+    """
     solved = {"solved beyond guessing": solved_beyond_guessing(problems)} | {
         f"solved in 1/{round(1 / share)} of the tries or more": [
             problem.solved >= share * problem.samples for problem in problems
         ]
-        for share in COVER
+        for share in (COVER if k > 1 else ())
     }
     domains = [problem.domain for problem in problems]
     shares = {

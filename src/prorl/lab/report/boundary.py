@@ -209,7 +209,7 @@ def _compared(shown: Shown) -> list[Section]:
         return []
     found = pair.patterns(k)
     tables = [results.boundary_table(pair), results.moved_table(pair)]
-    if pair.trained.step is not None:  # else nothing that this training did
+    if found and pair.trained.step is not None:  # else nothing that this training did
         halves = "No checkpoint between was evaluated, so nothing says when."
         if pair.between:
             halves = f"The halves are before and after {results.model_name(pair.between)}."
@@ -229,7 +229,7 @@ def _heat_map(shown: Shown, pair: Pair) -> Figure:
     x = {"showgrid": False, "title": {"text": "problems, the base's easiest first"}}
     y = {"type": "category", "autorange": "reversed", "showgrid": False}
     layout = drawing.panels([PARTS[part] for part in parts], x, y)
-    rates = [4.0**-power for power in range(round(math.log(samples, 4)))]
+    rates = [4.0**-power for power in range(max(1, round(math.log(samples, 4))))]
     bar = {
         "thickness": 12,
         "outlinewidth": 0,
@@ -281,7 +281,7 @@ def _answer_section(shown: Shown) -> Section:
     """Format failures apart from wrong answers, majority votes and response lengths."""
     tables = results.answer_tables(shown.pair, shown.ks[-1]) if shown.pair else []
     voters = [model.of(*PARTS) for model in shown.models]
-    curves = {PARTS[part]: _voted(shown, part, voters) for part in PARTS}
+    curves = {PARTS[part]: _voted(shown, part, voters) for part in PARTS if shown.ks[-1] > 1}
     found = {name: of_models for name, of_models in curves.items() if of_models}
     note = "How often the most frequent answer of k responses is right, over problems on which all can vote."
     figures = (shown.figure("answers-majority", "maj@k", "mean over domains", note, found),) if found else ()

@@ -40,7 +40,7 @@ def rollout_section(folder: Path) -> Section:
     newest, *earlier = along(files)
     text = paragraph(
         "Prompts and responses as the model read and wrote them, with the verifier's verdict. "
-        "They are the first ones of a step and not chosen by how they went."
+        "They are the first ones of a step, not chosen by how they went, and some that could not be judged."
     )
     title, body = _step(newest, LATEST)
     folds = "".join(fold(*_step(path, EARLIER)) for path in earlier)
