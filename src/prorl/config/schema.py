@@ -336,9 +336,7 @@ class ClusterConfig(Model):
     # By vLLM: CUDA graphs alone, all, nothing
     compilation: Annotated[Literal["safe", "full", "off"], BeforeValidator(off)] = "safe"
     max_rows: Count = 512  # responses that an engine decodes at a time, if its cache holds them
-    shared_queue: bool = (
-        False  # an engine takes prompts as it has rows; then text depends on who is faster, by rounding
-    )
+    shared_queue: bool = False  # engines take prompts as they have rows: faster, and text differs by rounding
     context: Length | None = None  # tokens, of a prompt and its response; default: the model's
     offload: bool = False  # parameters and moments of several ranks in host memory between their uses
     cache_gib: Positive | None = None  # keys and values of an engine; default: 1 on a CPU, else all free
