@@ -309,8 +309,11 @@ def test_an_engine_divides_the_gpus_of_one_node(gpus, nodes, wide):
 
 
 def test_an_engine_has_no_more_gpus_than_can_share_the_model():
-    odd = replace(QWEN_32B, intermediate_size=27_647)
-    assert place(odd, LONG, Hardware(gpus=128), separate=True).tensor_parallel == 1
+    placed = [
+        place(QWEN_32B, LONG, Hardware(gpus=128), separate=True, share=lambda gpus, most=most: gpus <= most)
+        for most in (1, 2)
+    ]
+    assert [one.tensor_parallel for one in placed] == [1, 2]
 
 
 def test_apart_a_quarter_learns_and_engines_have_their_gpus_alone():

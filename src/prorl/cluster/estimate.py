@@ -21,7 +21,7 @@ from prorl.cluster.survey import (
     survey,
     wrong_versions,
 )
-from prorl.config.checks import shape_of
+from prorl.config.checks import parts_problem, shape_of
 from prorl.config.recipe import RecipeError, changed, to_json
 from prorl.config.schema import RunConfig
 from prorl.control.plan import Plan, hparams_at, make_plan
@@ -146,13 +146,19 @@ def plan_gpus(
         raise RecipeError(
             f"the size of {config.model.path} is not known on this machine: give model.shape and model.parameters"
         )
-    if problem := size.parts_problem(asked.tensor_parallel):
+    if problem := parts_problem(asked.tensor_parallel, **size.widths):
         raise RecipeError(problem)
     size = replace(size, context=min(size.context, asked.context or size.context))
     hardware = Hardware(gpus=gpus or GPUS_PER_NODE, nodes=nodes, gpu_memory=gpu_memory, node_gpus=node_gpus)
     said = node_gpus is not None or max(asked.learners, asked.engines, asked.tensor_parallel) > 1
     if gpus is not None or not said:
-        return capacity.place(size, demand, hardware, separate=separate or config.sampling.max_staleness > 0)
+        return capacity.place(
+            size,
+            demand,
+            hardware,
+            separate=separate or config.sampling.max_staleness > 0,
+            share=lambda gpus: not parts_problem(gpus, **size.widths),
+        )
     wanted = asked.learners + (0 if asked.colocate else asked.engines * asked.tensor_parallel)
     learners = None if asked.colocate else asked.learners
     hardware = replace(hardware, gpus=wanted)
