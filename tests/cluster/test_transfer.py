@@ -21,6 +21,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.filterwarnings("default")]
 DEADLINE = 300.0  # seconds; never reached, as a death is seen at once
 MEETING = ["shutdown_weight_transfer_engine", "init_weight_transfer_engine{}"]
 TRANSFER = ["start_weight_update", "receive_weights", "finish_weight_update"]
+over_nccl = pytest.mark.parametrize("bench", ["nccl"], indirect=True)  # what does not depend on the way
 
 
 class Bench:
@@ -119,6 +120,7 @@ def test_all_engines_meet_the_ranks_once_and_take_every_version(bench):
     assert bench.backend.incidents() == []
 
 
+@over_nccl
 def test_every_gpu_of_every_engine_has_a_rank_of_its_own(bench):
     from prorl.cluster.weights import Receivers, Sender
 
@@ -162,7 +164,9 @@ def test_an_engine_lost_while_it_generates_is_given_the_same_weights_and_met_at_
     assert [bench.told(index) for index in range(2)] == [met(bench, 0) + TRANSFER, met(bench, 1) + TRANSFER]
 
 
-@pytest.mark.parametrize("step", TRANSFER)
+@pytest.mark.parametrize(
+    ("bench", "step"), [*(("nccl", step) for step in TRANSFER), ("ipc", TRANSFER[1])], indirect=["bench"]
+)
 def test_an_engine_that_dies_during_a_transfer_costs_a_restart_of_all(bench, step):
     """The ranks come out of it together: they learn on, and meet the new engines."""
     bench.learn()
@@ -178,6 +182,7 @@ def test_an_engine_that_dies_during_a_transfer_costs_a_restart_of_all(bench, ste
     assert bench.backend.incidents() == []
 
 
+@over_nccl
 def test_a_way_that_fails_again_and_again_is_left(bench):
     for version in (7, 8):
         bench.order(1, "start_weight_update", "die")
@@ -208,6 +213,7 @@ def test_weights_that_did_not_arrive_as_they_were_sent_are_sent_again(bench, ord
     assert bench.backend.incidents() == []
 
 
+@over_nccl
 def test_weights_that_the_probe_disproves_are_sent_again(bench):
     """A transfer is at its end once all engines have been proven."""
     bench.learn()
@@ -221,6 +227,7 @@ def test_weights_that_the_probe_disproves_are_sent_again(bench):
     assert len(sampled(bench)) == 16
 
 
+@over_nccl
 def test_an_engine_that_put_nothing_in_place_is_replaced(bench):
     bench.learn()
     bench.order(1, "finish_weight_update", "skip")
