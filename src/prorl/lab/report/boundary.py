@@ -333,8 +333,9 @@ def trained_levels(folder: Path) -> Levels:
             if asked.get("adaptive")
         }
         for event in read_events(folder) if highest else ():
-            if isinstance(event, LevelRaised):
-                highest[event.task] = event.level
+            # A branch may begin above what its parent reached, or no longer adapt a task.
+            if isinstance(event, LevelRaised) and event.task in highest:
+                highest[event.task] = max(highest[event.task], event.level)
         levels = {
             name: [int(level) for level, weight in asked["levels"].items() if weight]
             or (TASKS[name](None).levels if name in TASKS else ())
