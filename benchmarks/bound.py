@@ -102,13 +102,13 @@ class CountedLearner:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._learner, name)
 
-    def begin_update(self, batch: Batch, hparams: HParams) -> Any:
+    def begin_update(self, batch: Batch, hparams: HParams, *beat: Any) -> Any:
         """As the learner's."""
         for group in batch:
             lengths = [len(action.tokens) for action in group.actions]
             passes = 3 + (hparams.kl_coef != 0)
             self._counter.add("learn", prompt=len(group.prompt), responses=lengths, passes=passes)
-        return self._learner.begin_update(batch, hparams)
+        return self._learner.begin_update(batch, hparams, *beat)
 
 
 class Side:

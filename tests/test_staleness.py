@@ -71,7 +71,7 @@ def test_the_journal_says_whose_samples_a_step_learned_from(tmp_path, monkeypatc
 def test_engines_sample_between_the_begin_of_an_update_and_its_end(tmp_path, monkeypatch):
     calls: list[str] = []
 
-    def begin(self, batch, hparams):
+    def begin(self, batch, hparams, _beat):
         calls.append("begin")
         return partial(end, self, batch, hparams)
 
@@ -191,7 +191,7 @@ def test_a_wish_to_stop_while_sampling_ahead_loses_no_update(tmp_path):
     def break_the_judge_at_the_update(backend) -> None:
         original = backend.learner.begin_update
 
-        def begin(batch, hparams):
+        def begin(batch, hparams, _beat):
             nonlocal learning
             learning = backend.judge.out = True
             return original(batch, hparams)

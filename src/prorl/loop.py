@@ -86,8 +86,8 @@ def train(run: Run) -> RunState:
         except WaitEnded:
             continue  # nothing was consumed; the request to stop is granted above
         batch = make_batch(rollouts.groups, hparams)  # rewards, then advantages
-        with clock.phase("learn"):
-            finish_update = run.backend.learner.begin_update(batch, hparams)
+        with clock.phase("learn") as beat:
+            finish_update = run.backend.learner.begin_update(batch, hparams, beat)
             prepare(run, state, rollouts.cursor)  # while it computes
         ahead = None if run.interrupted() else sample_ahead(run, state, rollouts, clock)
         with clock.phase("learn"):

@@ -12,8 +12,8 @@ Pulse = Callable[[str], None]
 """Is told the name of a phase whenever one begins, and `BETWEEN` when it ends. Each call is a sign of life."""
 
 
-def unheard(_phase: str) -> None:
-    """The `Pulse` of whoever is not watched."""
+def unheard(*_phase: str) -> None:
+    """The `Pulse` of whoever is not watched, or any other sign of life."""
 
 
 class Stopwatch:

@@ -16,6 +16,7 @@ from typing import Literal, Protocol
 
 from prorl.envs.errors import ProrlError
 from prorl.envs.types import Problem, Verdict
+from prorl.stopwatch import unheard
 
 Finish = Literal["stop", "length"]
 
@@ -238,10 +239,13 @@ class Judge(Protocol):
 class Learner(Protocol):
     """Owns all tensor memory: policy, optimizer, reference."""
 
-    def begin_update(self, batch: Batch, hparams: HParams) -> Callable[[], UpdateStats]:
+    def begin_update(
+        self, batch: Batch, hparams: HParams, beat: Callable[[], None] = unheard
+    ) -> Callable[[], UpdateStats]:
         """Begin `hparams.updates_per_step` optimizer updates on disjoint mini-batches of `batch`.
 
         The returned function waits for their end and is called once. Until then nothing else is asked of the learner.
+        Each call of `beat` is a sign of life: passes were made.
         """
 
     def reset_reference(self, source: Path | None, *, clear_optimizer: bool) -> None:

@@ -2,10 +2,12 @@
 
 import re
 import shutil
+import threading
 import time
 import weakref
 from dataclasses import replace
 from functools import partial
+from itertools import pairwise
 
 import pytest
 import torch
@@ -108,7 +110,7 @@ def test_what_ranks_trained_is_exported_for_transformers(trained, tmp_path):
 
 @pytest.fixture
 def backend(model, tmp_path):
-    recipe = write_recipe(tmp_path, model, backend="ray", cluster=CLUSTER | {"engines": 2})
+    recipe = write_recipe(tmp_path, model, backend="ray", cluster=CLUSTER | {"engines": 2, "max_rows": 8})
     config = load_recipe(str(recipe))
     parts = build_session(config, model, with_reference=False)
     parts.backend.sync(0)
@@ -147,8 +149,11 @@ def test_an_engine_and_a_judge_that_are_killed_are_replaced_and_asked_again(back
 
 @pytest.mark.parametrize("lost", [False, True])
 def test_engines_stop_when_told_and_go_on_from_there(backend, lost):
-    """What an engine that dies had written is gone; nothing else is."""
-    requests = [ask(draw, (30 + draw, 40, 50), samples=6, seed=draw, limit=60) for draw in range(8)]
+    """What an engine that dies had written is gone; nothing else is.
+
+    There are more responses than fit into the second in which an engine may go on by itself.
+    """
+    requests = [ask(draw, (30 + draw, 40, 50), samples=30, seed=draw, limit=60) for draw in range(8)]
     for request in requests:
         backend.engine.submit(request)
     ended = backend.engine.poll()
@@ -157,7 +162,7 @@ def test_engines_stop_when_told_and_go_on_from_there(backend, lost):
     cut = backend.engine.cancel()
     assert backend.engine.poll() == []
     names = [(one.draw, one.sample) for one in (*ended, *cut)]
-    assert len(set(names)) == len(names) <= 48
+    assert len(set(names)) == len(names) <= 240
     assert any(one.finish == "length" and len(one.tokens) < 60 for one in cut)
     assert bool(backend.incidents()) == lost
     backend.sync(1)  # nothing is in flight
@@ -191,6 +196,26 @@ def test_engines_sample_while_the_ranks_learn(backend):
     assert len(sampled) == 4
     assert learning().updates == 1
     backend.sync(1)
+
+
+def test_an_update_shows_progress_unless_a_rank_hangs(backend, monkeypatch):
+    monkeypatch.setattr("prorl.cluster.learner.LOOK", 0.05)
+    action = action_of((40, 50), -5.0)
+    groups = tuple(PromptActions(prompt=tuple(range(30, 90)), actions=(action, action)) for _ in range(2000))
+    *_, last = actors("LearnerRank")
+    beats = []
+
+    def beat():
+        beats.append(time.monotonic())
+        if len(beats) == 2:
+            last.suspend()
+            threading.Timer(3.0, last.resume).start()
+
+    hparams = some_hparams(kl_coef=0.0, learning_rate=0.0)
+    assert backend.learner.begin_update(groups, hparams, beat)().updates == 1
+    gaps = [later - earlier for earlier, later in pairwise(beats)]
+    assert len(gaps) > 3
+    assert sorted(gap > 2.0 for gap in gaps)[-2:] == [False, True]
 
 
 OLDER = {

@@ -41,7 +41,7 @@ For debugging consider passing CUDA_LAUNCH_BLOCKING=1
 Compile with `TORCH_USE_CUDA_DSA` to enable device-side assertions."""
 CLUSTER = {"learners": 2, "engines": 1, "cache_gib": 0.0625}
 PATIENCE = 60.0  # seconds of the supervisor with a phase
-DEADLINE = 75.0  # seconds; an engine on a busy machine needs half of them to start
+DEADLINE = 50.0  # seconds; an engine on a busy machine needs half of them to start
 
 
 class Saboteur(Console):

@@ -298,10 +298,11 @@ def test_code_of_the_user_s_own_judges_from_its_text_alone(tmp_path, judges):
     texts = [(asked, respond("so", answer)) for answer in answers]
     texts += [(row, text) for text in ("1", "2", "no number", "hang", "9")]
     queued = dict(enumerate(texts * 2))
-    make = partial(LocalJudge, partial(make_verifier, spec), deadline=DEADLINE, workers=2)
+    deadline = 2 * DEADLINE  # a worker that is started anew reads the user's code, beside others that start
+    make = partial(LocalJudge, partial(make_verifier, spec), deadline=deadline, workers=2)
     with closing(make()) as local:
         wanted = said(judge_all(local, queued))
-    with hosted(make, judges) as judge:
+    with hosted(make, judges, deadline=deadline) as judge:
         assert said(judge_all(judge, queued)) == wanted
         assert len(judge.incidents()) == 1  # a sentence for all workers
     assert [status for _, status, *_ in wanted.values()].count("error") == 2 * 5

@@ -327,7 +327,7 @@ def test_every_architecture_agrees(tmp_path, kind, tied):
     )
     engine.install(collect(policy.policy, 0, torch.float32))
     probe(engine, policy)
-    assert_log_probs(policy, ask(), answered(engine, ask(samples=4, limit=150)).values())
+    assert_log_probs(policy, ask(), answered(engine, ask(samples=1, limit=150)).values())
 
 
 def turn_wrongly_from_1100_on(worker):

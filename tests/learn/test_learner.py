@@ -52,6 +52,16 @@ def test_result_does_not_depend_on_how_the_batch_is_computed(changes, old_logpro
     assert_same(cut.policy.parameters(), whole.policy.parameters(), atol=1e-6, rtol=0)
 
 
+@pytest.mark.parametrize(("old_logprobs", "ahead"), [("engine", 0), ("learner", 1)])
+def test_every_pass_is_a_sign_of_life(old_logprobs, ahead):
+    one, beats = learner(old_logprobs=old_logprobs, micro_batch_tokens=25), []
+    passes = sum(len(share.passes) for share in one.deal(batch(), updates=1)[0])
+    finish = one.begin_update(batch(), HPARAMS, lambda: beats.append("passed"))
+    assert len(beats) == ahead * passes
+    finish()
+    assert len(beats) == (ahead + 1) * passes > 3
+
+
 def test_one_update_is_the_gradient_of_the_written_loss():
     """A worked step: plain policy gradient without clip, moments or KL, against the loss as docs/method.md has it."""
     data, model = batch(), qwen2()

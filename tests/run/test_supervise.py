@@ -145,6 +145,24 @@ def test_a_failure_while_the_disk_is_gone_is_tried_again(supervisor, folder):
     assert lives(folder) == ["first", "again", "again"]
 
 
+@pytest.mark.parametrize(
+    ("end", "tried"),
+    [("heart(2); die()", 3), ("heart(2); os._exit(1)", 3), ("heart(2).close(); sys.exit(1)", 1)],
+)
+def test_who_cannot_begin_in_the_place_of_one_that_did_not_end_by_itself_is_tried_again(
+    supervisor, folder, end, tried
+):
+    """Ray ends a process whose cluster has lost its head, and the next one finds none for a while."""
+    (folder / CHECKPOINTS / "step_000000").mkdir(parents=True)
+    code = f"""
+        if life == 0: {end}
+        if life == 1: sys.exit(1)
+        heart(3).close()
+    """
+    assert supervisor(code).run() == (1 if tried == 1 else 0)
+    assert len(lives(folder)) == tried
+
+
 def test_a_disk_that_stays_away_is_not_taken_for_a_run_that_saved_nothing(supervisor, folder, said):
     (folder / CHECKPOINTS / "step_000000").mkdir(parents=True)
     code = """

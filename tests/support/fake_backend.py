@@ -106,7 +106,7 @@ class FakeLearner:
         self.momentum = 0.0
         self.reference = skill
 
-    def begin_update(self, batch: Batch, hparams: HParams) -> Callable[[], UpdateStats]:
+    def begin_update(self, batch: Batch, hparams: HParams, beat: object = None) -> Callable[[], UpdateStats]:
         return partial(self.update, batch, hparams)
 
     def update(self, batch: Batch, hparams: HParams) -> UpdateStats:

@@ -79,8 +79,8 @@ class Cluster:
         first = {"rank": 0, "engine": 0 if asked.colocate else asked.learners}
         at = index + first.get(role, len(places(config)))
         options: dict[str, Any] = {}
-        if role == "rank":  # it writes checkpoints in a second thread
-            options["max_concurrency"] = 2
+        if role == "rank":  # other threads write checkpoints and tell how far it is
+            options["max_concurrency"] = 3
             # Passes differ in shape, which tears the memory of a GPU into pieces.
             variables = {
                 "OMP_NUM_THREADS": str(config.threads),

@@ -11,7 +11,9 @@ the first heartbeat: torch's process group gives up after half an hour where ran
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -27,7 +29,10 @@ from prorl.learn.learner import LearnerSettings, TorchLearner
 from prorl.learn.model import context_limit, eos_ids, load_model, load_tokenizer, pad_id, widths
 from prorl.learn.packing import Share
 from prorl.learn.parallel import Ranks, full_weights
+from prorl.stopwatch import unheard
 from prorl.types import Batch, HParams, UpdateStats
+
+LOOK = 10.0  # seconds between two looks at how far the ranks are with an update
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +52,7 @@ class LearnerRank:
     def __init__(self, index: int, size: int) -> None:
         self._index, self._count = index, size
         self._snapshot: tuple[int, Callable[[Path], None]] | None = None
+        self._passed = 0
         self._sender: Sender | None = None
         self._group: Ranks
         self._learner: TorchLearner
@@ -99,7 +105,14 @@ class LearnerRank:
 
     def learn(self, shares: Sequence[Any], hparams: HParams) -> UpdateStats:
         """One step on this rank's share of the batch, of which `shares` has a reference for each rank."""
-        return self._learner.begin(result(shares[self._index]), hparams)()
+        return self._learner.begin(result(shares[self._index]), hparams, self._pass)()
+
+    def passed(self) -> int:
+        """Passes made so far; answered in another thread while it learns."""
+        return self._passed
+
+    def _pass(self) -> None:
+        self._passed += 1
 
     def publish(self, version: int) -> dict[str, Any]:
         """A reference to the whole `Weights` by the id of this node, if it is this rank that puts them there; a
@@ -189,10 +202,13 @@ class RayLearner:
         self._ask("call", "stow")()
         self._stowed = True
 
-    def begin_update(self, batch: Batch, hparams: HParams) -> Callable[[], UpdateStats]:
+    def begin_update(
+        self, batch: Batch, hparams: HParams, beat: Callable[[], None] = unheard
+    ) -> Callable[[], UpdateStats]:
         """Begin one step on all ranks, each of which takes its own rows."""
-        shares = self.facts.deal(batch, updates=hparams.updates_per_step)
-        return self._begin("learn", [ray.put(share) for share in shares], hparams)
+        shares = [ray.put(share) for share in self.facts.deal(batch, updates=hparams.updates_per_step)]
+        self._acquire()
+        return partial(self._finish, [rank.learn.remote(shares, hparams) for rank in self._ranks], beat)
 
     def score(self, prompt: Sequence[int], tokens: Sequence[int]) -> list[float]:
         """Log-probs of `tokens` after `prompt`: the learner's side of the probe."""
@@ -249,6 +265,19 @@ class RayLearner:
     def save_reference(self, folder: Path) -> None:
         """Write the reference weights."""
         self._all("call", "save_reference", folder.absolute())
+
+    def _finish(self, learning: Sequence[Any], beat: Callable[[], None]) -> UpdateStats:
+        """Wait for all ranks. They make every pass together, so the first one's tell that none hangs."""
+        seen = -1
+        while True:
+            try:
+                update: UpdateStats = results(learning, within=LOOK)[0]
+                return update
+            except OverdueError:
+                with suppress(OverdueError):
+                    before, seen = seen, result(self._ranks[0].passed.remote(), within=LOOK)
+                    if seen != before:
+                        beat()
 
     def _all(self, method: str, *arguments: Any, **options: Any) -> Any:
         return self._begin(method, *arguments, **options)()

@@ -301,12 +301,12 @@ class DeadlinesConfig(Model):
     """Seconds without a sign of life after which the supervisor calls a phase hung and restarts the trainer.
 
     A phase that usually takes long may take `factor` times its median, if that is more. Decoding beats whenever a
-    response ends, judging and validations likewise.
+    response ends, judging and validations likewise, and learning after every pass.
     """
 
     generate: Seconds = 3600.0
     judge: Seconds = 1800.0
-    learn: Seconds = 7200.0
+    learn: Seconds = 1800.0
     sync: Seconds = 1800.0
     validation: Seconds = 3600.0
     measure: Seconds = 3600.0

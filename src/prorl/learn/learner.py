@@ -36,6 +36,7 @@ from prorl.learn.parallel import (
     shard,
     without_weights,
 )
+from prorl.stopwatch import unheard
 from prorl.types import Action, Batch, HParams, UpdateStats, log_probs, token_ids
 
 LOGITS = (2**24, 2**27)  # on a CPU; on a GPU, which would read the head's weights again for a few rows each
@@ -105,24 +106,29 @@ class TorchLearner:
             weight_decay=settings.weight_decay,
         )
 
-    def begin_update(self, batch: Batch, hparams: HParams) -> Callable[[], UpdateStats]:
+    def begin_update(
+        self, batch: Batch, hparams: HParams, beat: Callable[[], None] = unheard
+    ) -> Callable[[], UpdateStats]:
         """As `begin` with what `deal` gives this rank: an update on the whole batch."""
-        return self.begin(self.deal(batch, updates=hparams.updates_per_step)[self._ranks.index], hparams)
+        dealt = self.deal(batch, updates=hparams.updates_per_step)
+        return self.begin(dealt[self._ranks.index], hparams, beat)
 
-    def begin(self, shares: Sequence[Share], hparams: HParams) -> Callable[[], UpdateStats]:
+    def begin(
+        self, shares: Sequence[Share], hparams: HParams, beat: Callable[[], None]
+    ) -> Callable[[], UpdateStats]:
         """One step on this rank's share of every mini-batch: an optimizer update for each of them.
 
         Weights change when the returned function is called: until then an engine may share them. What computes the
-        passes may begin with the first mini-batch's at once. Tensors are made for one forward pass at a time. Raises
-        ValueError when the KL term is on without a reference.
+        passes may begin with the first mini-batch's at once. Tensors are made for one forward pass at a time, and
+        `beat` is called after each. Raises ValueError when the KL term is on without a reference.
         """
         if hparams.kl_coef != 0 and self._score_reference is None:
             raise ValueError("kl_coef is not 0 but the learner holds no reference; build it with one")
         scoring = self._scoring(hparams.temperature, self._settings.dtype)
         # Old log-probs are those before the first update, so they are all computed before it.
-        old = [self._old_logps(share, scoring) for share in shares]
+        old = [self._old_logps(share, scoring, beat) for share in shares]
         begun = self._compute(shares[0], old[0], hparams, first=True) if shares else iter(())
-        return partial(self._finish, shares, old, hparams, begun)
+        return partial(self._finish, shares, old, hparams, begun, beat)
 
     def _compute(
         self, share: Share, old: Sequence[Tensor | None], hparams: HParams, *, first: bool
@@ -149,13 +155,14 @@ class TorchLearner:
         old: Sequence[Sequence[Tensor | None]],
         hparams: HParams,
         sums: Iterator[Tensor],  # of the first mini-batch's passes
+        beat: Callable[[], None],
     ) -> UpdateStats:
         results: list[MiniBatchResult] = []
         for number, share in enumerate(shares):
             if number:
                 first = all(result.grad_norm is None for result in results)
                 sums = self._compute(share, old[number], hparams, first=first)
-            total = self._ranks.total(torch.stack(list(sums)).sum(0))
+            total = self._ranks.total(torch.stack(_each(sums, beat)).sum(0))
             norm = self._optimizer.step(total[0], hparams)
             results.append(
                 MiniBatchResult(
@@ -262,12 +269,12 @@ class TorchLearner:
             raise ValueError("the learner holds no reference; build it with one to reset or save it")
         return self._score_reference.model
 
-    def _old_logps(self, share: Share, scoring: Scoring) -> Sequence[Tensor | None]:
+    def _old_logps(self, share: Share, scoring: Scoring, beat: Callable[[], None]) -> Sequence[Tensor | None]:
         """Of each forward pass; None where the engine's are taken."""
         if self._settings.old_logprobs == "engine":
             return [None] * len(share.passes)
         asked = [(rows, scoring, self._pad_id) for rows in share.passes]
-        return list(self.runner.run(old_logprobs, asked))
+        return _each(self.runner.run(old_logprobs, asked), beat)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -312,6 +319,15 @@ def old_logprobs(held: Held, given: tuple[Sequence[Row], Scoring, int]) -> Itera
     rows, scoring, pad_id = given
     with torch.no_grad():
         yield held.modules[0](_micro_batch(rows, pad_id, held.modules[0]), scoring)[0]
+
+
+def _each(values: Iterator[Tensor], beat: Callable[[], None]) -> list[Tensor]:
+    """All of them; `beat` is called whenever there is another."""
+    found = []
+    for value in values:
+        found.append(value)
+        beat()
+    return found
 
 
 def _micro_batch(rows: Sequence[Row], pad_id: int, scorer: Scorer) -> MicroBatch:

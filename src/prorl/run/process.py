@@ -75,16 +75,21 @@ class Heartbeat:
         self._durations[before.phase].append(now - self._since)
         ends, self._since = deadline(self._deadlines, phase, self._durations[phase]), now
         self._beat = replace(before, count=before.count + 1, phase=phase, deadline=ends, at=time.time())
-        with suppress(OSError):  # a trainer that cannot say so is still alive
-            os.pwrite(self._file, json.dumps(asdict(self._beat)).encode().ljust(SIZE), 0)
+        self._write()
 
     def follow(self, plan: Plan, _event: Event, state: RunState) -> None:
         """From now on report this state's step, and whether the policy is degraded."""
         self._beat = replace(self._beat, step=state.step, trouble=degraded(plan, state))
 
     def close(self) -> None:
-        """Write no more."""
+        """Say that the trainer ends by itself, and write no more."""
+        self._beat = replace(self._beat, ends=True)
+        self._write()
         os.close(self._file)
+
+    def _write(self) -> None:
+        with suppress(OSError):  # a trainer that cannot say so is still alive
+            os.pwrite(self._file, json.dumps(asdict(self._beat)).encode().ljust(SIZE), 0)
 
 
 @contextmanager

@@ -56,6 +56,7 @@ class Beat:
     step: int  # completed steps
     at: float  # wall clock, for people
     trouble: str = ""  # what says that the policy no longer works
+    ends: bool = False  # by itself: not as Ray ends a process whose cluster has lost its head, with status 1
 
 
 def read_beat(folder: Path) -> Beat | None:
@@ -132,8 +133,7 @@ class Supervisor:
             while True:
                 ending = self._watch(self._start(command, environment, mask))
                 command = self._again if self._born else self._first
-                gone = self._born and not is_born(self._folder)  # with its disk, perhaps for seconds
-                if ending.status in _FINAL and not (ending.status == FAILED and gone):
+                if self._is_final(ending):
                     return ending.status
                 self._log(f"{ending}{self._keep_stacks() if ending.status < 0 and not ending.hung else ''}")
                 environment[ENDED] = str(ending)
@@ -159,6 +159,15 @@ class Supervisor:
                 self._back_off()
                 if self._asked is not None:
                     return _STATUS[self._asked]
+
+    def _is_final(self, ending: Ending) -> bool:
+        """Whether it was meant, or another trainer would end alike."""
+        if ending.status != FAILED or not self._born:
+            return ending.status in _FINAL
+        gone = not is_born(self._folder)  # with its disk, perhaps for seconds
+        # A library has ended it, or what ended the one before it has taken what it needed to begin.
+        cut_off = not ending.beat.ends if ending.beat else self._crashes > 0
+        return not (gone or cut_off)
 
     def _way_on(self) -> str:
         if self._born:
