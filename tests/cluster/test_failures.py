@@ -1,10 +1,12 @@
 """What a run survives: its real processes are killed and stopped under it."""
 
 import os
+import re
 import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -28,6 +30,7 @@ from prorl.run.journal import read_journal
 from prorl.session import start_run
 from prorl.types import Completion
 from support.cluster import CONTEXT, actors, ask, engine_settings
+from support.processes import eventually
 from support.runs import events, of_kind, quiet
 from support.tiny import write_recipe
 
@@ -328,7 +331,7 @@ def training(recipe, run, *options):
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     with subprocess.Popen(command, env=environment, **pipes) as process:
         try:
-            if not any(line.startswith("step 2/4") for line in process.stdout):
+            if not any(line.startswith("step 2/") for line in process.stdout):
                 raise AssertionError(process.stderr.read())
             yield process
         finally:
@@ -433,6 +436,29 @@ def test_a_run_that_loses_a_node_goes_on_where_there_is_room_again(model, nodes,
     assert process.returncode == 0, stderr
     assert len(of_kind(run, Resumed)) == 1
     assert [step.step for step in of_kind(run, Stepped)] == [1, 2, 3, 4]
+
+
+def test_a_run_whose_cluster_loses_its_head_goes_on_once_there_is_one_again(model, tmp_path, monkeypatch):
+    """Ray ends the trainer, with the status of one that fails with a sentence, and its successor finds no cluster."""
+    cluster_utils = pytest.importorskip("ray.cluster_utils")
+    monkeypatch.setenv("RAY_gcs_rpc_server_reconnect_timeout_s", "5")
+    head = {"num_cpus": 2, "include_dashboard": False}
+    cluster = cluster_utils.Cluster(initialize_head=True, head_node_args=head)
+    settings = {"steps": 9999, "save": {"every": 1}, "cluster": CLUSTER | {"learners": 1}}
+    recipe = write_recipe(tmp_path, model, backend="ray", **settings)
+    run, port = tmp_path / "run", int(cluster.address.rpartition(":")[2])
+    log = run / "supervisor.log"
+    with training(recipe, run, "--address", cluster.address) as process:
+        threading.Thread(target=process.stdout.read, daemon=True).start()
+        cluster.head_node.kill_gcs_server()
+        eventually(lambda: log.exists() and "status 1\n" in log.read_text(), seconds=120)
+        cluster.shutdown()
+        cluster = cluster_utils.Cluster(initialize_head=True, head_node_args=head | {"gcs_server_port": port})
+        eventually(lambda: of_kind(run, Resumed), seconds=120)
+        process.terminate()
+        assert process.wait(timeout=120) == 143
+    cluster.shutdown()
+    assert re.search(r"ended with status 1 at step \d+ in phase", log.read_text())
 
 
 class Placed(Console):
