@@ -31,7 +31,7 @@ test-evaluations: .venv-evaluations/ready  ## evaluations graded by IFEval's and
 
 cluster-env: .venv-cluster/ready  ## an environment of its own with Ray and vLLM on a CPU
 
-test-cluster test-cluster-oldest: PAIR = --numprocesses=2 --dist=loadfile  # they mostly wait for processes to start
+test-cluster test-cluster-oldest: PAIR = --numprocesses=2 --dist=loadfile --no-loadscope-reorder  # they mostly wait for processes to start
 test-cluster: .venv-cluster/ready  ## the cluster backend on real Ray and real vLLM
 	$(CLUSTER)/pytest -m cluster tests/cluster $(PAIR)
 	PYTHONPATH=tests/support/second_runner $(CLUSTER)/pytest -m cluster $(SECOND_RUNNER) $(PAIR) -k "not ipc"  # as on a GPU

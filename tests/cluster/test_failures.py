@@ -43,7 +43,12 @@ CUDA kernel errors might be asynchronously reported at some other API call, so t
 For debugging consider passing CUDA_LAUNCH_BLOCKING=1
 Compile with `TORCH_USE_CUDA_DSA` to enable device-side assertions."""
 CLUSTER = {"learners": 2, "engines": 1, "cache_gib": 0.0625}
-PATIENCE = 60.0  # seconds of the supervisor with a phase
+PATIENCE = {
+    "learn": 30.0,
+    "save": 30.0,
+    "sync": 60.0,
+    "between": 60.0,
+}  # seconds of the supervisor with a phase
 DEADLINE = 50.0  # seconds; an engine on a busy machine needs half of them to start
 
 
@@ -310,9 +315,9 @@ def recipe(model, tmp_path_factory):
     settings = {
         "steps": 4,
         "save": {"every": 1, "keep_last": 9},
-        "deadlines": dict.fromkeys(("learn", "save", "sync", "between"), PATIENCE),
+        "deadlines": PATIENCE,
     }
-    cluster = CLUSTER | {"engine_deadline": PATIENCE - 5}
+    cluster = CLUSTER | {"engine_deadline": 55.0}
     return write_recipe(tmp_path_factory.mktemp("recipe"), model, backend="ray", cluster=cluster, **settings)
 
 
@@ -351,7 +356,7 @@ def end(run):
         (signal.SIGKILL, "the trainer ended with status 70 at step", "class_name: LearnerRank"),
         (
             signal.SIGSTOP,
-            f"no sign of life for {PATIENCE:.0f} s in phase",
+            r"no sign of life for [36]0 s in phase",
             "taken up again, as the trainer hung at step",
         ),
     ],
@@ -365,7 +370,7 @@ def test_a_run_that_loses_a_learner_rank_ends_as_if_it_had_not(
         victim.send_signal(kind)
         _, stderr = process.communicate(timeout=400)
     assert process.returncode == 0, stderr
-    assert said in (run / "supervisor.log").read_text()
+    assert re.search(said, (run / "supervisor.log").read_text())
     assert not victim.is_running()
     (resumed,) = of_kind(run, Resumed)
     assert 1 <= resumed.step <= 3
