@@ -83,9 +83,11 @@ def test_a_run_that_began_apart_goes_on_colocated(apart, tmp_path):
     assert mine.loss == pytest.approx(theirs.loss, abs=1e-4)
 
 
-@pytest.fixture
-def backend(model, tmp_path):
-    config = load_recipe(str(write_recipe(tmp_path, model, backend="ray", cluster=SHARED)))
+@pytest.fixture(scope="module")
+def backend(model, tmp_path_factory):
+    """Of the tests from here on, as it takes long to start."""
+    folder = tmp_path_factory.mktemp("backend")
+    config = load_recipe(str(write_recipe(folder, model, backend="ray", cluster=SHARED)))
     parts = build_session(config, model, with_reference=True)
     parts.backend.sync(0)
     yield parts.backend

@@ -43,12 +43,8 @@ CUDA kernel errors might be asynchronously reported at some other API call, so t
 For debugging consider passing CUDA_LAUNCH_BLOCKING=1
 Compile with `TORCH_USE_CUDA_DSA` to enable device-side assertions."""
 CLUSTER = {"learners": 2, "engines": 1, "cache_gib": 0.0625}
-PATIENCE = {
-    "learn": 30.0,
-    "save": 30.0,
-    "sync": 60.0,
-    "between": 60.0,
-}  # seconds of the supervisor with a phase
+# Seconds of the supervisor with a phase, or twice what it usually takes.
+PATIENCE = {"learn": 30.0, "save": 30.0, "sync": 60.0, "between": 60.0, "factor": 2.0}
 DEADLINE = 50.0  # seconds; an engine on a busy machine needs half of them to start
 
 
@@ -102,7 +98,7 @@ def test_engines_that_die_or_hang_are_replaced_and_journalled(model, tmp_path):
 @pytest.mark.parametrize(
     ("fault", "said"),
     [
-        (None, r"engine 0 was silent for 5 s.*raise cluster.engine_deadline"),
+        (None, r"engine 0 was silent for 3 s.*raise cluster.engine_deadline"),
         (FAULT, r"engine 0 has failed.*: RuntimeError: CUDA error: an illegal memory access"),
     ],
 )
@@ -117,7 +113,7 @@ def test_engines_that_never_answer_or_only_fail_are_given_up(fault, said):
                 raise RuntimeError(fault)
             signal.pause()
 
-    deadline = 5.0 if fault is None else 120.0
+    deadline = 3.0 if fault is None else 120.0
     with one_engine(lambda number: ray.remote(Useless).remote(), deadline=deadline) as (engine, started):
         with pytest.raises(LostError, match=said):
             publish(engine)
@@ -177,7 +173,7 @@ def test_engines_decode_on_while_a_lost_one_starts_again():
             shown = {"tokens": (1,), "logps": (0.0,), "finish": "stop", "policy_version": 0}
             return [Completion(draw=request.draw, sample=sample, **shown)]
 
-    seconds = 12.0  # of a start, several times what the other's work takes
+    seconds = 9.0  # of a start, several times what the other's work takes
 
     def start(number):
         return ray.remote(Working).remote(seconds if number > 1 else 0.0, number == 0)

@@ -164,11 +164,11 @@ def test_an_engine_lost_while_it_generates_is_given_the_same_weights_and_met_at_
     assert [bench.told(index) for index in range(2)] == [met(bench, 0) + TRANSFER, met(bench, 1) + TRANSFER]
 
 
-@pytest.mark.parametrize(
-    ("bench", "step"), [*(("nccl", step) for step in TRANSFER), ("ipc", TRANSFER[1])], indirect=["bench"]
-)
+@pytest.mark.parametrize("step", TRANSFER)
 def test_an_engine_that_dies_during_a_transfer_costs_a_restart_of_all(bench, step):
     """The ranks come out of it together: they learn on, and meet the new engines."""
+    if bench.way == "ipc" and step != TRANSFER[1]:
+        pytest.skip("depends on the way in one step")
     bench.learn()
     bench.order(0, step, "die")
     bench.backend.sync(7)
