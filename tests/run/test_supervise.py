@@ -154,13 +154,14 @@ def test_who_cannot_begin_in_the_place_of_one_that_did_not_end_by_itself_is_trie
 ):
     """Ray ends a process whose cluster has lost its head, and the next one finds none for a while."""
     (folder / CHECKPOINTS / "step_000000").mkdir(parents=True)
-    code = f"""
-        if life == 0: {end}
-        if life == 1: sys.exit(1)
-        heart(3).close()
-    """
+    code = f"if life == 0: {end}\nif life == 1: sys.exit(1)\nheart(3).close()"
     assert supervisor(code).run() == (1 if tried == 1 else 0)
     assert len(lives(folder)) == tried
+
+
+def test_one_that_a_library_ends_before_anything_is_saved_is_begun_again(supervisor, folder):
+    assert supervisor("if life == 0: heart(0); os._exit(1)").run() == 0
+    assert lives(folder) == ["first", "first"]
 
 
 def test_a_disk_that_stays_away_is_not_taken_for_a_run_that_saved_nothing(supervisor, folder, said):

@@ -105,10 +105,11 @@ class LearnerRank:
 
     def learn(self, shares: Sequence[Any], hparams: HParams) -> UpdateStats:
         """One step on this rank's share of the batch, of which `shares` has a reference for each rank."""
+        self._passed = 0
         return self._learner.begin(result(shares[self._index]), hparams, self._pass)()
 
     def passed(self) -> int:
-        """Passes made so far; answered in another thread while it learns."""
+        """Passes of the update made so far; answered in another thread while it learns."""
         return self._passed
 
     def _pass(self) -> None:
@@ -268,24 +269,22 @@ class RayLearner:
 
     def _finish(self, learning: Sequence[Any], beat: Callable[[], None]) -> UpdateStats:
         """Wait for all ranks. They make every pass together, so the first one's tell that none hangs."""
-        seen = -1
+        seen = 0
         while True:
             try:
                 update: UpdateStats = results(learning, within=LOOK)[0]
                 return update
             except OverdueError:
                 with suppress(OverdueError):
-                    before, seen = seen, result(self._ranks[0].passed.remote(), within=LOOK)
-                    if seen != before:
+                    passed = result(self._ranks[0].passed.remote(), within=LOOK)
+                    if passed > seen:
+                        seen = passed
                         beat()
 
     def _all(self, method: str, *arguments: Any, **options: Any) -> Any:
-        return self._begin(method, *arguments, **options)()
-
-    def _begin(self, method: str, *arguments: Any, **options: Any) -> Callable[[], Any]:
-        """Acquire the GPUs and ask all ranks; the returned function waits for all and gives rank 0's answer."""
+        """Acquire the GPUs, ask all ranks and wait for them; rank 0's answer."""
         self._acquire()
-        return self._ask(method, *arguments, **options)
+        return self._ask(method, *arguments, **options)()
 
     def _acquire(self) -> None:
         if self._sharing is not None:

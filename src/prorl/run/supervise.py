@@ -162,9 +162,9 @@ class Supervisor:
 
     def _is_final(self, ending: Ending) -> bool:
         """Whether it was meant, or another trainer would end alike."""
-        if ending.status != FAILED or not self._born:
+        if ending.status != FAILED:
             return ending.status in _FINAL
-        gone = not is_born(self._folder)  # with its disk, perhaps for seconds
+        gone = self._born and not is_born(self._folder)  # with its disk, perhaps for seconds
         # A library has ended it, or what ended the one before it has taken what it needed to begin.
         cut_off = not ending.beat.ends if ending.beat else self._crashes > 0
         return not (gone or cut_off)
