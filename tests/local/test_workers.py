@@ -16,7 +16,7 @@ from prorl.local import workers as workers_module
 from prorl.local.engine import LocalEngine, WorkersEngine
 from prorl.local.workers import SharedMemory, Workers, WorkersError
 from prorl.types import Request, Sampling
-from support.items import counts, dies_once, echoes, fails, hangs, opens, waits
+from support.items import counts, dies_once, echoes, fails, hangs, lingers, opens, waits
 from support.learners import HPARAMS, batch, bits_equal, learner, qwen2, weights
 from support.processes import eventually
 
@@ -187,6 +187,19 @@ def test_large_items_do_not_wait_for_a_worker_that_talks():
     with closing(Workers([qwen2()], count=1)) as held:
         items = [bytes([index]) * (1 << 21) for index in range(4)]
         assert list(held.run(echoes, items)) == items
+
+
+def test_the_last_items_wait_for_whichever_worker_is_free_first():
+    """One that has answered but is not done looks busy: the other must not be given all there is."""
+    with closing(Workers([qwen2()], count=2)) as held:
+        quick, slow = (held.submit(lingers, 0.3 * index, worker=index) for index in range(2))
+        while held.poll([quick]):
+            pass
+        held.poll([slow])
+        tickets, processes = [held.submit(lingers, 0.6) for _ in range(2)], []
+        while told := held.poll(tickets):
+            processes += told
+        assert len(set(processes)) == len(processes) == 2
 
 
 def test_what_a_function_raises_is_raised_here():

@@ -32,6 +32,12 @@ def waits(held, item):
         yield seconds
 
 
+def lingers(held, seconds):
+    """Says which process it is, and is done only later."""
+    yield os.getpid()
+    time.sleep(seconds)
+
+
 def counts(held, item):
     """The size of what was sent."""
     yield len(item)

@@ -250,10 +250,14 @@ class Workers:
                 self._replace(worker, reason)
 
     def _deal(self) -> None:
-        """Give every worker an item, and the next one so that it need not wait, in the order of the queue."""
+        """Give every worker an item, and the next one so that it need not wait, in the order of the queue.
+
+        The last items are given to no worker that has another: they wait for whichever is free first.
+        """
         for depth in (1, 2):
             for worker in self._workers:
-                if worker.ready and len(worker.given) < depth:
+                plenty = depth == 1 or len(self._waiting) >= self.count
+                if plenty and worker.ready and len(worker.given) < depth:
                     self._give(worker)
 
     def _give(self, worker: _Worker) -> None:
