@@ -14,33 +14,18 @@ from __future__ import annotations
 import argparse
 import statistics
 import sys
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack, closing
 from typing import Any
 
-import torch
-
-from common import Stepper, add_arguments, load_config, make_base, markdown, write_json
+from common import Stepper, add_arguments, load_config, make_base, markdown, product_rate, write_json
 from prorl import build
 from prorl.control.plan import hparams_at, make_plan
-from prorl.learn.parallel import Held
 from prorl.machine import cores
 from prorl.types import Batch, Completion, HParams, Request
 
 WARM = 3  # steps before anything is counted
-SIZE = 768  # of the square matrices whose product is timed
 PARTS = ("generate", "learn", "total")
-
-
-def product_rate(_held: Held | None, seconds: float) -> Iterator[float]:
-    """Multiplications and additions per second of large matrix products, the best of all that fit the time."""
-    left, right = torch.rand(SIZE, SIZE), torch.rand(SIZE, SIZE)
-    out, best, end = torch.empty(SIZE, SIZE), 0.0, time.perf_counter() + seconds
-    while (begin := time.perf_counter()) < end:
-        torch.mm(left, right, out=out)
-        best = max(best, 2 * SIZE**3 / (time.perf_counter() - begin))
-    yield best
 
 
 class Counter:

@@ -6,7 +6,8 @@ import argparse
 import json
 import os
 import platform
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -23,11 +24,13 @@ from prorl.control.state import RunState, evolve
 from prorl.envs.mixture import KEPT, Mixture
 from prorl.envs.seeds import derive
 from prorl.lab.watch.console import Console
+from prorl.learn.parallel import Held
 from prorl.rollout.batch import collect, make_batch
 from prorl.rollout.pipeline import wait_silently
 from prorl.stopwatch import Stopwatch
 from prorl.types import HParams
 
+SIZE = 768  # of the square matrices whose product is timed
 NO_REFERENCE = ("kl.coef=0", "reset.every=0", "reset.stalled_validations=0", "reset.kl_ceiling=null")
 
 
@@ -78,6 +81,19 @@ class Stepper:
         )
         self._state = evolve(state, event)
         return event
+
+
+def product_rate(_held: Held | None, seconds: float) -> Iterator[float]:
+    """Multiplications and additions per second of large matrix products, the best of all that fit the time.
+
+    It is here because workers import it by name, which they cannot from the script that is run.
+    """
+    left, right = torch.rand(SIZE, SIZE), torch.rand(SIZE, SIZE)
+    out, best, end = torch.empty(SIZE, SIZE), 0.0, time.perf_counter() + seconds
+    while (begin := time.perf_counter()) < end:
+        torch.mm(left, right, out=out)
+        best = max(best, 2 * SIZE**3 / (time.perf_counter() - begin))
+    yield best
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
