@@ -57,7 +57,9 @@ class Assumptions:
     prefill_share: float = 0.4  # of `flops`
     learn_share: float = 0.35  # of `flops`, all passes and recomputation counted, logits apart
     logits_elements: int = 2**27  # that exist at a time
-    entropy_everywhere: bool = False  # also where no gradient is wanted
+    entropy_passes: int = (
+        2  # over logits; 4: also where no gradient is wanted, 0: `learner.fused_head` estimates it
+    )
     exposed: float = 0.1  # share of the learner's communication that no computation hides, at least
     rows: int = 512  # responses that an engine decodes together at most
     by_cache: bool = True  # as many as its cache holds as they are; else as at full length
@@ -341,7 +343,7 @@ def _logits_bytes(size: Size, work: Work, assumptions: Assumptions) -> float:
     weights = (5 * HALF + 3 * FLOAT32) * head / rows
     # Logits are written in half, made float32 and normalised: read and written each; entropy does so twice more.
     forward, entropy = 2 * HALF + 3 * FLOAT32, 4 * FLOAT32
-    passes = 4 * forward + (4 if assumptions.entropy_everywhere else 2) * entropy + 4 * FLOAT32
+    passes = 4 * forward + assumptions.entropy_passes * entropy + 4 * FLOAT32
     return float(weights + passes * work.vocabulary)
 
 

@@ -1,6 +1,6 @@
 """What one GPU does with a 1.5B model: its best rates, correctness, learning, vLLM beside it, a short run.
 
-It needs neither network nor Ray; parts that need vLLM say that they are skipped where it is not installed. What must
+It needs no network; parts that need vLLM or Ray say that they are skipped where it is not installed. What must
 hold are gates of its part: the exit status is 1 where one is missed. Every part runs in a process of its own with a
 deadline, so one that fails, hangs or runs out of memory costs only itself, and its rows so far are kept. The file is
 written after each part; parts that it holds from an earlier call stay.
@@ -43,6 +43,7 @@ DEADLINES = {  # seconds
     "engine_safe": 300.0,
     "engine_full": 400.0,
     "engine_off": 300.0,
+    "ray": 400.0,
     "decode": 150.0,
     "nano": 300.0,
 }

@@ -20,7 +20,17 @@ from prorl.learn.base_model import build_model
 from prorl.learn.learner import TorchLearner
 from prorl.learn.parallel import Ranks
 from prorl.local.engine import LocalEngine
-from prorl.types import Completion, HParams, Request, Sampling
+from prorl.types import (
+    Action,
+    Batch,
+    Completion,
+    HParams,
+    PromptActions,
+    Request,
+    Sampling,
+    log_probs,
+    token_ids,
+)
 
 SAMPLES = 8  # responses per prompt
 
@@ -162,6 +172,19 @@ def random_tokens(load: Load, count: int, seed: int) -> tuple[int, ...]:
 
 def random_prompts(load: Load, count: int) -> list[tuple[int, ...]]:
     return [random_tokens(load, load.prompt, seed) for seed in range(count)]
+
+
+def random_batch(load: Load, sequences: int, length: int) -> Batch:
+    """One response per prompt, `length` tokens in all: nothing is shared, nothing padded."""
+    prompt = min(load.prompt, length // 2)
+    groups = []
+    for seed in range(sequences):
+        tokens = random_tokens(load, length, seed)
+        response = tokens[prompt:]
+        logps = log_probs([-6.0] * len(response))
+        action = Action(tokens=token_ids(response), engine_logps=logps, advantage=(-1.0) ** seed)
+        groups.append(PromptActions(prompt=tokens[:prompt], actions=(action,)))
+    return tuple(groups)
 
 
 def make_engine(model: PreTrainedModel, rows: int) -> LocalEngine:

@@ -20,6 +20,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+import torch.nn.functional as F
 from torch.profiler import ProfilerActivity, profile
 from transformers import PreTrainedModel
 
@@ -32,12 +33,14 @@ from gpu_load import (
     make_engine,
     make_learner,
     make_model,
+    random_batch,
     random_tokens,
     say,
     size_of,
     still,
     timed,
 )
+from gpu_ray import on_ray
 from prorl.cluster.capacity import (
     FLOAT32,
     HALF,
@@ -53,7 +56,6 @@ from prorl.learn.parallel import Ranks
 from prorl.run.journal import read_journal
 from prorl.run.layout import JOURNAL
 from prorl.session import start_run
-from prorl.types import Action, Batch, PromptActions, log_probs, token_ids
 
 MICRO_BATCHES = 4  # of one timed update
 # bfloat16 without sparsity, from NVIDIA's data sheets; matched in this order
@@ -81,6 +83,8 @@ def learn(load: Load, device: torch.device) -> dict[str, Any]:
             _learn_row(load, long, device, ranks, compile=True),
             _learn_row(load, short, device, ranks, compile=True, activation_checkpointing=False),
         ]
+        if hasattr(F, "linear_cross_entropy"):
+            rows.append(_learn_row(load, long, device, ranks, compile=True, fused_head=True))
     return {"peak FLOP/s": _peak_flops(device), "rows": rows}
 
 
@@ -116,7 +120,7 @@ def mesh_of_one(device: torch.device) -> Iterator[Ranks]:
 
 def sharded(load: Load, device: torch.device) -> dict[str, Any]:
     """FSDP2 on a mesh of one: a long response, an update, a turn to host memory and back, a checkpoint."""
-    batch, hparams = _batch(load, 4, load.packed[0] // 4), replace(still(), learning_rate=1e-6)
+    batch, hparams = random_batch(load, 4, load.packed[0] // 4), replace(still(), learning_rate=1e-6)
     with tempfile.TemporaryDirectory() as folder, mesh_of_one(device) as ranks:
         model = make_model(load, device)  # with the learner's weights
         long: dict[str, dict[str, float]] = {}
@@ -196,6 +200,7 @@ PARTS: Mapping[str, Callable[[Load, torch.device], dict[str, Any]]] = {
     "sharded": sharded,
     "learn": learn,
     **{f"engine_{mode}": partial(engine, compilation=mode) for mode in ("safe", "full", "off")},
+    "ray": on_ray,
     "decode": decode,
     "nano": nano,
 }
@@ -226,7 +231,7 @@ def _learn_row(load: Load, packed: int, device: torch.device, ranks: Ranks, **ch
     gc.collect()  # the last row's learner, which lies in cycles
     learner = make_learner(load, device, ranks, micro_batch_tokens=packed, **changes)
     length, sequences = packed // 4, 4 * MICRO_BATCHES
-    batch, hparams = _batch(load, sequences, length), still()
+    batch, hparams = random_batch(load, sequences, length), still()
     learner.begin_update(batch, hparams)()
     _reset_peak(device)
     seconds = min(timed(lambda: learner.begin_update(batch, hparams)()) for _ in range(load.repeats))
@@ -260,19 +265,6 @@ def _learn_row(load: Load, packed: int, device: torch.device, ranks: Ranks, **ch
 def _best(work: Callable[[], Any]) -> float:
     """The shortest time of several, in seconds."""
     return min(timed(work) for _ in range(5))
-
-
-def _batch(load: Load, sequences: int, length: int) -> Batch:
-    """One response per prompt, `length` tokens in all: nothing is shared, nothing padded."""
-    prompt = min(load.prompt, length // 2)
-    groups = []
-    for seed in range(sequences):
-        tokens = random_tokens(load, length, seed)
-        response = tokens[prompt:]
-        logps = log_probs([-6.0] * len(response))
-        action = Action(tokens=token_ids(response), engine_logps=logps, advantage=(-1.0) ** seed)
-        groups.append(PromptActions(prompt=tokens[:prompt], actions=(action,)))
-    return tuple(groups)
 
 
 def _peak_flops(device: torch.device) -> float | None:

@@ -150,12 +150,13 @@ def by_placement(case: Case, found: dict[int, dict[str, float]]) -> str:
 
 def by_part(case: Case, numbers: Sequence[int]) -> str:
     """What each part of the design brings, one after the other, colocated."""
-    small = {"logits_elements": 2**24, "entropy_everywhere": True}
+    small = {"logits_elements": 2**24, "entropy_passes": 4}
     ways: dict[str, tuple[float, dict[str, Any]]] = {
         "rows at full length; 2^24 logits, entropy in all passes": (0.0, {"by_cache": False, **small}),
         "rows as the cache holds them": (0.0, small),
         "and entropy only where there is a gradient": (0.0, {"logits_elements": 2**24}),
         "and 2^27 logits: the tables above": (0.0, {}),
+        "and entropy estimated, `learner.fused_head`": (0.0, {"entropy_passes": 0}),
         "and engines share a queue": (0.0, {"shared_queue": True}),
     }
     ways |= {

@@ -19,6 +19,7 @@ from types import ModuleType, SimpleNamespace
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 
 from prorl.envs.extract import respond
 from prorl.envs.registry import make_task
@@ -130,9 +131,26 @@ def test_what_a_gpu_is_asked_runs_on_a_cpu(tmp_path):
         ("bfloat16", 8),
         ("bfloat16", 16),
     ]
-    assert [row["packed tokens"] for row in parts["learn"]["rows"]] == [64, 128, 128, 128, 64]
-    assert parts["learn"]["rows"][-1]["compile"]
+    plain, fused = parts["learn"]["rows"][:5], parts["learn"]["rows"][5:]
+    assert [row["packed tokens"] for row in plain] == [64, 128, 128, 128, 64]
+    assert plain[-1]["compile"]
+    assert [row["fused_head"] for row in fused] == [True] * hasattr(F, "linear_cross_entropy")
     assert all(row["tokens/s"] > 0 for part in ("decode", "learn") for row in parts[part]["rows"])
+
+
+@pytest.mark.cluster
+@pytest.mark.filterwarnings("default")
+def test_what_a_gpu_is_asked_of_vllm_and_ray_runs_on_a_cpu(tmp_path):
+    pytest.importorskip("vllm")
+    pytest.importorskip("ray")
+    done = on_gpu(tmp_path / "gpu.json", "--parts", "engine_safe,ray")
+    assert done.returncode == 0, done.stdout + done.stderr
+    parts = json.loads((tmp_path / "gpu.json").read_text())["parts"]
+    engine, ray = (parts[name]["results"] for name in ("engine_safe", "ray"))
+    assert all(factor >= 1 for factor in engine["mean exp |log w| by position"].values())
+    assert [row["way"] for row in ray["host"]["rows"]] == ["host"] * 3
+    assert all(engine["gates"].values())
+    assert all(ray["gates"].values())
 
 
 def fails(load, device):

@@ -9,6 +9,7 @@ from prorl.learn.parallel import Scorer
 from prorl.types import PromptActions
 from support.learners import (
     COMPILING,
+    FUSED,
     HPARAMS,
     PLAIN,
     UNIFORM,
@@ -50,6 +51,17 @@ def test_result_does_not_depend_on_how_the_batch_is_computed(changes, old_logpro
         assert numbers(found) == pytest.approx(numbers(expected), rel=1e-4, abs=1e-6)
     assert expected.kl > 0
     assert_same(cut.policy.parameters(), whole.policy.parameters(), atol=1e-6, rtol=0)
+
+
+@FUSED
+def test_the_fused_head_changes_nothing_but_how_entropy_is_measured():
+    plain, fused = (learner(fused_head=one, logits_elements=100, **PLAIN) for one in (False, True))
+    expected, found = (updated(one, batch(groups=30), HPARAMS) for one in (plain, fused))
+    assert found.entropy == pytest.approx(expected.entropy, rel=0.05)  # of tokens that are drawn from near it
+    assert numbers(dataclasses.replace(found, entropy=expected.entropy)) == pytest.approx(
+        numbers(expected), rel=1e-4, abs=1e-6
+    )
+    assert_same(fused.policy.parameters(), plain.policy.parameters(), atol=1e-6, rtol=0)
 
 
 @pytest.mark.parametrize(("old_logprobs", "ahead"), [("engine", 0), ("learner", 1)])

@@ -1,7 +1,10 @@
 """Log-probs and entropies of packed rows."""
 
+from dataclasses import replace
+
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import nn
 from transformers import (
     Gemma2Config,
@@ -19,7 +22,7 @@ from transformers import (
 from prorl.learn.loss import Scoring, check_head, score, token_logprobs
 from prorl.learn.packing import micro_batch, plan_rows
 from prorl.types import PromptActions
-from support.learners import action_of
+from support.learners import FUSED, action_of
 
 SIZES = {
     "vocab_size": 40,
@@ -37,6 +40,7 @@ MODELS = {
 }
 SHARING = ["qwen2", "qwen3", "llama"]
 SCORING = Scoring(temperature=0.7, logits_elements=2**20)
+PLAIN = Scoring(temperature=1.0, logits_elements=2**20)
 
 
 def tiny(name):
@@ -139,6 +143,49 @@ def test_chunks_change_neither_values_nor_gradients(logits_elements, bias):
         torch.testing.assert_close(chunked, whole)
 
 
+@FUSED
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("logits_elements", [70, 30 * 1000])
+def test_the_fused_head_computes_the_same_and_estimates_entropy(logits_elements, bias):
+    torch.manual_seed(0)
+    head, targets_N = nn.Linear(8, 30, bias=bias), torch.randint(0, 30, (20,))
+    hidden_ND = torch.randn(20, 8, requires_grad=True)
+    plain = Scoring(temperature=0.9, logits_elements=logits_elements)
+
+    def run(scoring):
+        logps_N, entropy_N = token_logprobs(hidden_ND, head, targets_N, scoring)
+        grads = torch.autograd.grad((logps_N * torch.arange(20.0)).sum(), [hidden_ND, *head.parameters()])
+        return entropy_N, [logps_N, *grads]
+
+    estimate_N, found = run(replace(plain, fused_head=True))
+    for mine, theirs in zip(run(plain)[1], found, strict=True):
+        torch.testing.assert_close(theirs, mine)
+    assert torch.equal(estimate_N, -found[0])
+    assert not estimate_N.requires_grad
+    with torch.no_grad():
+        _, nothing_N = token_logprobs(hidden_ND, head, targets_N, replace(plain, fused_head=True))
+    assert not nothing_N.any()
+
+
+@FUSED
+def test_the_fused_head_multiplies_in_half_precision():
+    torch.manual_seed(0)
+    hidden_ND, head, targets_N = torch.randn(6, 16), nn.Linear(16, 1000), torch.arange(6)
+    scoring = Scoring(temperature=1.0, logits_elements=3000, dtype=torch.bfloat16, fused_head=True)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        logps_N, _ = token_logprobs(hidden_ND, head, targets_N, scoring)
+    expected_N = head(hidden_ND).log_softmax(-1)[torch.arange(6), targets_N]
+    assert logps_N.dtype == torch.float32
+    torch.testing.assert_close(logps_N, expected_N, rtol=2**-7, atol=0)
+    assert not torch.equal(logps_N, expected_N)
+
+
+def test_a_torch_without_the_fused_head_says_so(monkeypatch):
+    monkeypatch.delattr(F, "linear_cross_entropy", raising=False)
+    with pytest.raises(ValueError, match=r"learner.fused_head needs torch 2.13 or newer, and this is"):
+        check_head(tiny("qwen2"), replace(PLAIN, fused_head=True))
+
+
 def test_a_chunk_of_logits_never_exceeds_its_bound():
     class Watched(nn.Linear):
         largest = 0
@@ -170,13 +217,14 @@ def test_gradient_of_log_probs_is_that_of_log_softmax_and_entropy_has_none():
     assert not entropy_N.requires_grad
 
 
+@pytest.mark.parametrize("fused_head", [False, pytest.param(True, marks=FUSED)])
 @pytest.mark.parametrize("name", MODELS)
-def test_plain_heads_are_accepted(name):
-    check_head(tiny(name), logits_elements=2**20)
+def test_plain_heads_are_accepted(name, fused_head):
+    check_head(tiny(name), replace(PLAIN, fused_head=fused_head))
 
 
 def test_a_model_that_caps_its_logits_is_refused():
     torch.manual_seed(0)
     model = Gemma2ForCausalLM(Gemma2Config(**SIZES, head_dim=8, final_logit_softcapping=0.5)).eval()
     with pytest.raises(ValueError, match="Gemma2ForCausalLM does not compute its logits"):
-        check_head(model, logits_elements=2**20)
+        check_head(model, PLAIN)

@@ -14,7 +14,7 @@ from prorl.learn.optim import FILE
 from prorl.learn.packing import Row, deal, deal_batch, deal_rounds, gather_rows, lockstep
 from prorl.learn.parallel import WEIGHTS
 from prorl.types import PromptActions
-from support.learners import COMPILING, HPARAMS, PLAIN, action_of, batch, learner, with_advantage
+from support.learners import COMPILING, FUSED, HPARAMS, PLAIN, action_of, batch, learner, with_advantage
 from support.ranks import ranks
 from support.sharded import memory_to_begin, on_ranks, probe, train, write_when_there_is_room
 
@@ -62,6 +62,7 @@ CASES = {
     "untied": ([batch(), long_and_short()], {"tie_word_embeddings": False}, {}),
     "checkpointed": ([batch(), long_and_short()], {}, {"activation_checkpointing": True, "logits_elements": 100}),
     "offloaded": ([batch()], {}, {"offload": True}),
+    "fused": ([single(), batch(seed=1)], {}, {"fused_head": True, "logits_elements": 100}),
     "compiled": ([batch(), long_and_short()], {}, {"compile": True, "activation_checkpointing": True}),
 }  # fmt: skip
 
@@ -69,7 +70,8 @@ CASES = {
 @pytest.mark.parametrize(
     ("case", "old_logprobs"),
     [
-        *((case, "engine") for case in CASES if case != "compiled"),
+        *((case, "engine") for case in CASES if case not in ("fused", "compiled")),
+        pytest.param("fused", "learner", marks=FUSED),
         pytest.param("compiled", "engine", marks=COMPILING),
         ("uneven", "learner"),
         ("untied", "learner"),

@@ -6,6 +6,7 @@ from shutil import which
 
 import pytest
 import torch
+import torch.nn.functional as F
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from prorl.build import learner_settings
@@ -21,6 +22,7 @@ COMPILING = [
     pytest.mark.skipif(not which("g++"), reason="compiling needs a compiler"),
     pytest.mark.filterwarnings("ignore:The .grad attribute:UserWarning"),  # torch's own, while it traces
 ]
+FUSED = pytest.mark.skipif(not hasattr(F, "linear_cross_entropy"), reason="torch is older than 2.13")
 PLAIN = {"betas": (0.0, 0.0), "eps": 1.0}  # steps in proportion to the gradient rather than its sign
 HPARAMS = some_hparams(kl_coef=0.1, learning_rate=1e-2, clip_low=0.2, clip_high=0.28, temperature=0.8)
 

@@ -235,6 +235,8 @@ class LearnerConfig(Model):
     # Logits that exist at a time; default: 2^24, on a GPU 2^27.
     logits_elements: int | None = Field(None, gt=0, le=2**33)
     compile: bool = False  # layers and log-probs, by torch.compile; on a CPU in one process
+    # Log-probs by torch's fused kernel (2.13); entropy is then estimated from the tokens that were sampled.
+    fused_head: bool = False
 
 
 class EngineConfig(Model):

@@ -11,7 +11,7 @@ import gc
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -79,7 +79,7 @@ class TorchLearner:
         if cuda:
             choose_attention()
         self._logits = settings.logits_elements or LOGITS[cuda]
-        check_head(model, logits_elements=self._logits)
+        check_head(model, replace(self._scoring(1.0, "float32"), compile=False))
         self.deal = partial(
             deal_batch,
             ranks=self._ranks.count,
@@ -254,6 +254,7 @@ class TorchLearner:
             logits_elements=self._logits,
             dtype=getattr(torch, dtype),
             compile=self._settings.compile,
+            fused_head=self._settings.fused_head,
         )
 
     def _scorer(self, model: PreTrainedModel) -> Scorer:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import cache
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
@@ -38,6 +39,7 @@ class Scoring:
     logits_elements: int
     dtype: torch.dtype = torch.float32
     compile: bool = False  # what is computed of a chunk of logits
+    fused_head: bool = False  # by torch's fused kernel, with an estimate of entropy
 
 
 def score(model: PreTrainedModel, batch: MicroBatch, scoring: Scoring) -> tuple[Tensor, Tensor]:
@@ -72,6 +74,33 @@ def _score_chunk(
     return logps_n, entropy_n
 
 
+def _fused(
+    hidden_ND: Tensor, head: nn.Module, targets_N: Tensor, scoring: Scoring, rows: int
+) -> tuple[Tensor, Tensor]:
+    """As chunks of so many rows, by torch; log-probs have the precision of the products.
+
+    Entropy is -log p of the token that was sampled, which is its mean over what a policy samples.
+    """
+    if not hasattr(F, "linear_cross_entropy"):
+        raise ValueError(
+            f"learner.fused_head needs torch 2.13 or newer, and this is {torch.__version__}: leave it out"
+        )
+    weights = [None if one is None else one.to(scoring.dtype) for one in (head.weight, head.bias)]
+    if weights[1] is not None:
+        weights[1] = weights[1] / scoring.temperature
+    loss_N = F.linear_cross_entropy(
+        hidden_ND.to(scoring.dtype) / scoring.temperature,
+        weights[0],
+        targets_N,
+        linear_bias=weights[1],
+        reduction="none",
+        # Chunks of its own choice are so small that it takes several times as long.
+        options=nn.LinearCrossEntropyOptions(batch_chunk_size=rows, chunking_method=None),
+    )
+    logps_N = -loss_N.float()
+    return logps_N, -logps_N.detach() if torch.is_grad_enabled() else torch.zeros_like(logps_N)
+
+
 @cache
 def _compiled_chunk() -> Chunk:
     return torch.compile(_score_chunk, dynamic=True)
@@ -84,10 +113,12 @@ def token_logprobs(
 
     At most `scoring.logits_elements` logits exist at a time (at least one row); with more than one chunk they are
     computed again in the backward pass instead of being kept. Entropy carries no gradient. Where none is wanted at
-    all, as of a reference, it is not computed and is zero.
+    all, as of a reference, it is not computed and is zero. Raises ValueError: this torch has no fused head.
     """
-    chunk = _compiled_chunk() if scoring.compile else _score_chunk
     rows = max(1, scoring.logits_elements // head.get_parameter("weight").shape[0])
+    if scoring.fused_head:
+        return _fused(hidden_ND, head, targets_N, scoring, rows)
+    chunk = _compiled_chunk() if scoring.compile else _score_chunk
     if len(targets_N) <= rows:
         return chunk(hidden_ND, head, targets_N, scoring.temperature)
     chunks = [
@@ -99,10 +130,11 @@ def token_logprobs(
     return torch.cat([logps_n for logps_n, _ in chunks]), torch.cat([entropy_n for _, entropy_n in chunks])
 
 
-def check_head(model: PreTrainedModel, *, logits_elements: int) -> None:
+def check_head(model: PreTrainedModel, scoring: Scoring) -> None:
     """Prove on a few tokens that logits are the output embedding of the last hidden state, as `score` assumes.
 
-    Raises ValueError where the model's own forward does more (logit scaling, soft caps, extra layers).
+    Raises ValueError where the model's own forward does more (logit scaling, soft caps, extra layers), and as
+    `token_logprobs`.
     """
     embedding, head = model.get_input_embeddings().weight, model.get_output_embeddings()
     tokens_1S = (torch.arange(1, 9, device=embedding.device) * 7919 % len(embedding))[None]
@@ -110,7 +142,6 @@ def check_head(model: PreTrainedModel, *, logits_elements: int) -> None:
     with torch.no_grad():
         expected = model(input_ids=tokens_1S, use_cache=False).logits[0, :-1].float().log_softmax(-1)
         hidden_ND = model.base_model(input_ids=tokens_1S, use_cache=False).last_hidden_state[0, :-1]
-        scoring = Scoring(temperature=1.0, logits_elements=logits_elements)
         found_N, _ = token_logprobs(hidden_ND, head, targets_N, scoring)
     error = (found_N - expected.gather(1, targets_N[:, None])[:, 0]).abs().max().item()
     if not error <= HEAD_TOLERANCE:
