@@ -85,14 +85,12 @@ def _fused(
         raise ValueError(
             f"learner.fused_head needs torch 2.13 or newer, and this is {torch.__version__}: leave it out"
         )
-    weights = [None if one is None else one.to(scoring.dtype) for one in (head.weight, head.bias)]
-    if weights[1] is not None:
-        weights[1] = weights[1] / scoring.temperature
+    low = {name: weight.to(scoring.dtype) for name, weight in head.named_parameters()}
     loss_N = F.linear_cross_entropy(
         hidden_ND.to(scoring.dtype) / scoring.temperature,
-        weights[0],
+        low["weight"],
         targets_N,
-        linear_bias=weights[1],
+        linear_bias=low["bias"] / scoring.temperature if "bias" in low else None,
         reduction="none",
         # Chunks of its own choice are so small that it takes several times as long.
         options=nn.LinearCrossEntropyOptions(batch_chunk_size=rows, chunking_method=None),
