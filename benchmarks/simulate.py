@@ -26,6 +26,7 @@ from prorl.control.plan import hparams_at, make_plan
 
 GPUS = (1, 8, 16, 32, 64)
 SPLITS = (0.125, 0.25, 0.375, 0.5)  # shares of the GPUs that learn, tried where placement is separate
+COMPILED = 0.43  # of `flops` in learning: 1.23 times the default, as measured on an H200 (docs/results/gpu.md)
 SETTLED = 4  # steps after which as much is in hand as ever
 PHASES = ("decode", "tail", "judge", "learn", "sync", "switch", "rest")
 COLOURS = ("#4477aa", "#ee6677", "#ccbb44", "#228833", "#66ccee", "#aa3377", "#bbbbbb")
@@ -157,6 +158,7 @@ def by_part(case: Case, numbers: Sequence[int]) -> str:
         "and entropy only where there is a gradient": (0.0, {"logits_elements": 2**24}),
         "and 2^27 logits: the tables above": (0.0, {}),
         "and entropy estimated, `learner.fused_head`": (0.0, {"entropy_passes": 0}),
+        "and layers and log-probs compiled, `learner.compile`": (0.0, {"learn_share": COMPILED}),
         "and engines share a queue": (0.0, {"shared_queue": True}),
     }
     ways |= {
