@@ -26,7 +26,7 @@ from prorl.control.plan import hparams_at, make_plan
 
 GPUS = (1, 8, 16, 32, 64)
 SPLITS = (0.125, 0.25, 0.375, 0.5)  # shares of the GPUs that learn, tried where placement is separate
-COMPILED = 0.43  # of `flops` in learning: 1.23 times the default, as measured on an H200 (docs/results/gpu.md)
+COMPILED = 0.43  # `learn_share`: 1.23 times the default, as measured on an H200 (docs/results/gpu.md)
 SETTLED = 4  # steps after which as much is in hand as ever
 PHASES = ("decode", "tail", "judge", "learn", "sync", "switch", "rest")
 COLOURS = ("#4477aa", "#ee6677", "#ccbb44", "#228833", "#66ccee", "#aa3377", "#bbbbbb")
