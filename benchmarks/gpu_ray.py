@@ -9,6 +9,7 @@ from importlib.util import find_spec
 from typing import Any
 
 import torch
+from packaging.version import Version
 
 from gpu_load import Load, make_model, random_batch, random_prompts, say, still, timed
 from prorl.build import build_session
@@ -23,7 +24,11 @@ def on_ray(load: Load, device: torch.device) -> dict[str, Any]:
     """Seconds of syncs and updates, weights going through host memory and inside the GPU; an engine is killed."""
     if not (find_spec("vllm") and find_spec("ray")):
         return {"skipped": "vLLM and Ray are not installed here"}
-    ways = ["host", "ipc"] if device.type == "cuda" else ["host"]
+    from prorl.cluster.settings import DIRECT_SINCE
+    from prorl.cluster.survey import installed
+
+    direct = device.type == "cuda" and Version(installed()["vllm"]) >= Version(DIRECT_SINCE)
+    ways = ["host", "ipc"] if direct else ["host"]
     with tempfile.TemporaryDirectory() as folder:
         make_model(load, torch.device("cpu")).save_pretrained(folder)
         train_tokenizer(["Say 1 + 2 between the tags."], 300).save_pretrained(folder)
