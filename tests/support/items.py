@@ -11,9 +11,10 @@ def dies_once(held, given):
     """As `gradient`; whoever gets there first dies in the middle of it."""
     path, item = given
     for value in gradient(held, item):
-        with path.open("a") as file:
-            file.write(".")
-        if path.stat().st_size == 2:
+        with path.open("ab", buffering=0) as file:
+            file.write(b".")
+            second = file.tell() == 2  # of one alone, also where two write at the same time
+        if second:
             os.kill(os.getpid(), signal.SIGKILL)
         yield value
 

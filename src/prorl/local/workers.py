@@ -369,8 +369,8 @@ def serve(connection: Connection[Any, Any], shared: _Shared, index: int, threads
     # The trainer decides when to stop, and may need its workers until it has saved.
     for kind in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1):
         signal.signal(kind, signal.SIG_IGN)
-    with suppress(OSError):  # where a container forbids it
-        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))  # one that wakes must not push the trainer aside
+    with suppress(OSError):  # where a container forbids it; one that wakes must not push the trainer aside
+        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
     torch.set_num_threads(threads)
     with suppress(EOFError, ConnectionError):
         held = Held(_with_weights(pickle.loads(shared.skeletons), mapped(shared.weights)))
