@@ -29,7 +29,7 @@ MAX_LINES = 550
 # the date 30 (20), weights that cross no network and engines that answer with several 40, a dozen that a seventh
 # found 90 (40), weights within a GPU and a queue that engines share 55 (15), updates that show progress and clusters
 # that lose their head 65 (35), a fused head 35 (35). Tests: 2,210.
-CEILINGS = {"src": (31_017, 159), "tests": (35_209, 210)}  # lines and files
+CEILINGS = {"src": (31_017, 159), "tests": (35_210, 210)}  # lines and files
 READING_PATH = 10_881  # lines of the core without `APART`
 APART = ("api.py", "cli", "learn/base_model.py", "trl.py")
 HELP_SECONDS = 1.5  # of computing: a busy machine must not fail a test
