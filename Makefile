@@ -33,11 +33,11 @@ cluster-env: .venv-cluster/ready  ## an environment of its own with Ray and vLLM
 
 test-cluster test-cluster-oldest: PAIR = --numprocesses=2 --dist=loadfile --no-loadscope-reorder  # they mostly wait for processes to start
 test-cluster: .venv-cluster/ready  ## the cluster backend on real Ray and real vLLM
-	$(CLUSTER)/pytest -m cluster tests/cluster $(PAIR)
+	$(CLUSTER)/pytest -m cluster tests/cluster tests/test_benchmarks.py $(PAIR)
 	PYTHONPATH=tests/support/second_runner $(CLUSTER)/pytest -m cluster $(SECOND_RUNNER) $(PAIR) -k "not ipc"  # as on a GPU
 
 test-cluster-oldest: .venv-cluster-oldest/ready  ## the same on the oldest vLLM and torch that are supported (gigabytes)
-	$(OLDEST)/pytest -m cluster tests/cluster $(PAIR)
+	$(OLDEST)/pytest -m cluster tests/cluster tests/test_benchmarks.py $(PAIR)
 
 chaos: export CHAOS_KILLS ?= 60
 chaos: .venv/dev  ## kill and stop every process of a run again and again; its bytes must be those of a run left alone
