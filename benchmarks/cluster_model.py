@@ -57,9 +57,7 @@ class Assumptions:
     prefill_share: float = 0.4  # of `flops`
     learn_share: float = 0.35  # of `flops`, all passes and recomputation counted, logits apart
     logits_elements: int = 2**27  # that exist at a time
-    entropy_passes: int = (
-        2  # over logits; 4: also where no gradient is wanted, 0: `learner.fused_head` estimates it
-    )
+    entropy_passes: int = 2  # over logits; 4: also where no gradient is wanted; 0: `learner.fused_head`
     exposed: float = 0.1  # share of the learner's communication that no computation hides, at least
     rows: int = 512  # responses that an engine decodes together at most
     by_cache: bool = True  # as many as its cache holds as they are; else as at full length

@@ -24,6 +24,7 @@ from prorl.types import (
     Action,
     Batch,
     Completion,
+    Engine,
     HParams,
     PromptActions,
     Request,
@@ -191,8 +192,10 @@ def make_engine(model: PreTrainedModel, rows: int) -> LocalEngine:
     return LocalEngine(model, eos_ids=(), pad_id=0, max_rows=rows)
 
 
-def decode_all(engine: LocalEngine, load: Load, rows: int, *, limit: int) -> list[Completion]:
-    sampling = Sampling(temperature=1.0, top_p=1.0, limit=limit)
+def decode_all(
+    engine: Engine, load: Load, rows: int, *, limit: int, temperature: float = 1.0
+) -> list[Completion]:
+    sampling = Sampling(temperature=temperature, top_p=1.0, limit=limit)
     for draw, prompt in enumerate(random_prompts(load, rows // SAMPLES)):
         engine.submit(Request(draw=draw, prompt=prompt, samples=SAMPLES, seed=draw, sampling=sampling))
     completions: list[Completion] = []

@@ -11,11 +11,11 @@ from typing import Any
 import torch
 from packaging.version import Version
 
-from gpu_load import Load, make_model, random_batch, random_prompts, say, still, timed
+from gpu_load import SAMPLES, Load, decode_all, make_model, random_batch, say, still, timed
 from prorl.build import build_session
 from prorl.config.recipe import check
 from prorl.learn.base_model import train_tokenizer
-from prorl.types import Completion, Request, Sampling
+from prorl.types import Engine
 
 SYNCS = 3  # the first waits for the engine to start
 
@@ -79,15 +79,10 @@ def _turns(load: Load, device: torch.device, folder: str, way: str) -> dict[str,
     return {"rows": rows, "incidents": incidents, "replaced": replaced, "greedy text": texts[0]}
 
 
-def _greedy(load: Load, engine: Any) -> list[tuple[int, ...]]:
-    """What it writes to a few prompts."""
-    sampling = Sampling(temperature=0.0, top_p=1.0, limit=load.response)
-    for draw, prompt in enumerate(random_prompts(load, 4)):
-        engine.submit(Request(draw=draw, prompt=prompt, samples=1, seed=draw, sampling=sampling))
-    completions: list[Completion] = []
-    while finished := engine.poll():
-        completions += finished
-    return [tuple(one.tokens) for one in sorted(completions, key=lambda one: one.draw)]
+def _greedy(load: Load, engine: Engine) -> list[tuple[int, ...]]:
+    """What it writes to one prompt, as often as it is asked."""
+    completions = decode_all(engine, load, SAMPLES, limit=load.response, temperature=0.0)
+    return [tuple(one.tokens) for one in sorted(completions, key=lambda one: one.sample)]
 
 
 def _kill_engine() -> None:

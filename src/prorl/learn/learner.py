@@ -11,7 +11,7 @@ import gc
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -79,7 +79,9 @@ class TorchLearner:
         if cuda:
             choose_attention()
         self._logits = settings.logits_elements or LOGITS[cuda]
-        check_head(model, replace(self._scoring(1.0, "float32"), compile=False))
+        check_head(
+            model, Scoring(temperature=1.0, logits_elements=self._logits, fused_head=settings.fused_head)
+        )
         self.deal = partial(
             deal_batch,
             ranks=self._ranks.count,
