@@ -11,7 +11,7 @@ import gc
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -79,9 +79,7 @@ class TorchLearner:
         if cuda:
             choose_attention()
         self._logits = settings.logits_elements or LOGITS[cuda]
-        check_head(
-            model, Scoring(temperature=1.0, logits_elements=self._logits, fused_head=settings.fused_head)
-        )
+        check_head(model, replace(self._scoring(1.0, "float32"), compile=False))
         self.deal = partial(
             deal_batch,
             ranks=self._ranks.count,
