@@ -4,7 +4,8 @@ Counted are the multiplications and additions that a step needs: every weight on
 is computed once for its whole group, and for every sampled token; attention to what lies before; the output head
 where a token is predicted, but no embedding table, which is only read. Learning needs a forward pass and two more for
 its gradient, and one by the reference. Padding and repeated work are not needed, so they are not counted. The bound
-is that number at the rate of large square products, which is measured on the same cores between the steps.
+is that number at the rate of large square products, which is measured on the same cores between the steps: torch's
+own (MKL) and prorl's (oneDNN).
 
     python benchmarks/bound.py --workers 2 --steps 6 --rounds 3
 """
@@ -115,12 +116,12 @@ class Side:
         self._stepper = Stepper(parts, tasks, config.seed)
         self._hparams = hparams_at(make_plan(config), 0)
 
-    def rate(self, seconds: float) -> float:
-        """Operations per second that all processes reach together."""
+    def rates(self, seconds: float) -> tuple[float, float]:
+        """Operations per second that all processes reach together, by torch's own products and by prorl's."""
         if self.workers == 1:
             return next(product_rate(None, seconds))
-        rates: list[float] = self._runner.everywhere(product_rate, seconds)
-        return sum(rates)
+        own, ours = zip(*self._runner.everywhere(product_rate, seconds), strict=True)
+        return sum(own), sum(ours)
 
     def steps(self, count: int) -> tuple[dict[str, float], dict[str, float]]:
         """Operations and seconds of so many steps, by part."""
@@ -133,15 +134,15 @@ class Side:
 
 def measure(side: Side, steps: int) -> dict[str, dict[str, float]]:
     """One turn: operations, seconds at the bound and seconds taken, by part, for one step."""
-    before = side.rate(0.5)
+    before = side.rates(0.5)
     operations, seconds = side.steps(steps)
-    rate = max(before, side.rate(0.5))
+    own, ours = map(max, zip(before, side.rates(0.5), strict=True))
     return {
         part: {
             "operations": operations[part] / steps,
-            "bound": operations[part] / rate / steps,
+            "torch": operations[part] / own / steps,
+            "bound": operations[part] / ours / steps,
             "seconds": seconds[part] / steps,
-            "rate": rate,
         }
         for part in PARTS
     }
@@ -180,21 +181,23 @@ def main(argv: Sequence[str]) -> None:
             def middle(key: str, turns: Any = turns, part: str = part) -> float:
                 return statistics.median(turn[part][key] for turn in turns)
 
-            share = statistics.median(turn[part]["bound"] / turn[part]["seconds"] for turn in turns)
+            def share(key: str, turns: Any = turns, part: str = part) -> str:
+                return f"{statistics.median(turn[part][key] / turn[part]['seconds'] for turn in turns):.0%}"
+
             rows.append(
                 (
                     f"{name}, {workers} core{'s' if workers > 1 else ''}",
                     f"{middle('operations') / 1e9:.1f}",
-                    f"{middle('rate') / 1e9:.0f}",
-                    f"{middle('bound'):.3f}",
                     f"{middle('seconds'):.3f}",
-                    f"{share:.0%}",
+                    f"{middle('torch'):.3f}",
+                    share("torch"),
+                    f"{middle('bound'):.3f}",
+                    share("bound"),
                 )
             )
     print("\nmedians of the turns, for one step\n")
-    print(
-        markdown(("", "10⁹ operations", "10⁹ per second", "seconds at the bound", "seconds", "share"), rows)
-    )
+    header = ("", "10⁹ operations", "seconds", "by torch's products", "share", "by oneDNN's", "share")
+    print(markdown(header, rows))
     write_json(arguments.json, load_config(arguments), {"turns": found})
 
 

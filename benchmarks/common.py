@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 
 from prorl import build
 from prorl.algo.dynamic_sampling import wave_size
@@ -24,6 +25,7 @@ from prorl.control.state import RunState, evolve
 from prorl.envs.mixture import KEPT, Mixture
 from prorl.envs.seeds import derive
 from prorl.lab.watch.console import Console
+from prorl.learn.linear import linear
 from prorl.learn.parallel import Held
 from prorl.rollout.batch import collect, make_batch
 from prorl.rollout.pipeline import wait_silently
@@ -83,17 +85,21 @@ class Stepper:
         return event
 
 
-def product_rate(_held: Held | None, seconds: float) -> Iterator[float]:
+def product_rate(_held: Held | None, seconds: float) -> Iterator[tuple[float, float]]:
     """Multiplications and additions per second of large matrix products, the best of all that fit the time.
 
-    It is here because workers import it by name, which they cannot from the script that is run.
+    By torch's own product and by prorl's. It is here because workers import it by name, which they cannot from the
+    script that is run.
     """
-    left, right = torch.rand(SIZE, SIZE), torch.rand(SIZE, SIZE)
-    out, best, end = torch.empty(SIZE, SIZE), 0.0, time.perf_counter() + seconds
-    while (begin := time.perf_counter()) < end:
-        torch.mm(left, right, out=out)
-        best = max(best, 2 * SIZE**3 / (time.perf_counter() - begin))
-    yield best
+    left, right, best = torch.rand(SIZE, SIZE), torch.rand(SIZE, SIZE), [0.0, 0.0]
+    end = time.perf_counter() + seconds
+    with torch.no_grad():
+        while time.perf_counter() < end:
+            for place, multiply in enumerate((F.linear, linear)):
+                begin = time.perf_counter()
+                multiply(left, right)
+                best[place] = max(best[place], 2 * SIZE**3 / (time.perf_counter() - begin))
+    yield best[0], best[1]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -19,8 +19,8 @@ from prorl.control.events import Stepped
 from prorl.control.state import fold, from_json
 from prorl.lab.evals.evaluation_store import evaluations, read_evaluation
 from prorl.lab.watch.console import Console
+from prorl.learn.llama import unsupported_reason
 from prorl.learn.model import ModelError
-from prorl.local.decoder import unsupported_reason
 from prorl.session import start_run
 from support.runs import events, folders, of_kind, quiet, timeless
 

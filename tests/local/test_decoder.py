@@ -17,7 +17,8 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
-from prorl.local.decoder import Decoder, FallbackDecoder, LlamaDecoder, best_width, pack, unsupported_reason
+from prorl.learn.llama import unsupported_reason
+from prorl.local.decoder import Decoder, FallbackDecoder, LlamaDecoder, best_width, pack
 from prorl.local.engine import LocalEngine
 from prorl.types import Request, Sampling
 

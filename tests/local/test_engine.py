@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from transformers import GPTNeoXConfig, GPTNeoXForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
 from prorl.envs.errors import UsageError
+from prorl.learn import linear
 from prorl.local import decoder
 from prorl.local.engine import LocalEngine, absorb, row_keys, token_logps, uniform
 from prorl.local.engine import draw as draw_tokens
@@ -339,4 +340,6 @@ def test_an_engine_whose_bits_depend_on_the_company_is_told_apart(monkeypatch):
     fewest = decoder.best_width
     monkeypatch.setattr(decoder, "best_width", lambda prompts, cost, *, least: fewest(prompts, cost))
     monkeypatch.setattr(decoder, "FEWEST_ROWS", 1)
+    monkeypatch.setattr(linear, "ROWS", 1)
+    monkeypatch.setattr(linear, "_onednn", lambda: None)
     assert not engine(qwen2()).is_steady()

@@ -45,11 +45,13 @@ from prorl.envs.extract import respond
 from prorl.envs.files import temporary_name
 from prorl.envs.seeds import derive
 from prorl.envs.types import Problem
+from prorl.learn.linear import linear
+from prorl.learn.llama import packed_hidden_states
 from prorl.learn.model import ModelError
 from prorl.learn.parallel import Held, Runner
 from prorl.rollout.pipeline import TAGS, ChatRenderer
 
-VERSION = 1  # to be raised with every change of this file that changes the trained weights
+VERSION = 2  # to be raised with every change of this file that changes the trained weights
 RECORD = "warmup.json"
 MICRO_BATCH = 16  # sequences of similar length computed together: little padding
 RAMP = 0.1  # share of the steps over which the learning rate rises
@@ -344,8 +346,7 @@ def rate_factor(step: int, steps: int) -> float:
 def response_loss(model: PreTrainedModel, batch: list[Example]) -> Tensor:
     """Sum over all response tokens of -log p, in nats; logits exist only where a response token is predicted.
 
-    The attention mask hides nothing: padding stands on the right, where causal attention never looks from a real
-    token. Without one, transformers takes a jump of positions for the start of another text.
+    Nothing is masked: padding stands on the right, where causal attention never looks from a real token.
     """
     ids_BT = pad_sequence([torch.tensor(e.prompt + e.response) for e in batch], batch_first=True)
     positions_BT = pad_sequence([torch.tensor(e.positions) for e in batch], batch_first=True)
@@ -355,11 +356,9 @@ def response_loss(model: PreTrainedModel, batch: list[Example]) -> Tensor:
         first = row * ids_BT.shape[1] + len(example.prompt) - 1
         predicting.extend(range(first, first + len(example.response)))
     targets_N = torch.tensor([token for example in batch for token in example.response])
-    hidden_BTH = model.base_model(
-        input_ids=ids_BT, position_ids=positions_BT, attention_mask=torch.ones_like(ids_BT), use_cache=False
-    ).last_hidden_state
+    hidden_BTH = packed_hidden_states(model, ids_BT, positions_BT, None)
     hidden_NH = hidden_BTH.flatten(0, 1).index_select(0, torch.tensor(predicting))
-    logits_NV = model.get_output_embeddings()(hidden_NH)
+    logits_NV = linear(hidden_NH, model.get_output_embeddings().weight)
     return F.cross_entropy(logits_NV, targets_N, reduction="sum")
 
 

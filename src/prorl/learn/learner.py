@@ -20,6 +20,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from prorl.config.schema import LearnerConfig
+from prorl.learn.llama import unsupported_reason
 from prorl.learn.loss import MiniBatchResult, Scoring, TokenScores, check_head, objective, update_stats
 from prorl.learn.model import choose_attention
 from prorl.learn.optim import GuardedAdamW
@@ -79,6 +80,13 @@ class TorchLearner:
         if cuda:
             choose_attention()
         self._logits = settings.logits_elements or LOGITS[cuda]
+        self._fused_layers = (
+            mesh is None
+            and not cuda
+            and not settings.activation_checkpointing
+            and not settings.compile
+            and unsupported_reason(model) is None
+        )
         check_head(model, replace(self._scoring(1.0, "float32"), compile=False))
         self.deal = partial(
             deal_batch,
@@ -255,6 +263,7 @@ class TorchLearner:
             dtype=getattr(torch, dtype),
             compile=self._settings.compile,
             fused_head=self._settings.fused_head,
+            fused_layers=self._fused_layers and dtype == "float32",
         )
 
     def _scorer(self, model: PreTrainedModel) -> Scorer:

@@ -20,6 +20,8 @@ from prorl.algo.clip_higher import policy_loss
 from prorl.algo.kl_to_reference import kl_penalty
 from prorl.algo.mismatch_correction import POSITIONS, Mismatch, mismatch
 from prorl.control.metrics import ratio
+from prorl.learn.linear import linear
+from prorl.learn.llama import packed_hidden_states
 from prorl.learn.packing import MicroBatch, prefix_mask
 from prorl.types import HParams, UpdateStats
 
@@ -40,6 +42,7 @@ class Scoring:
     dtype: torch.dtype = torch.float32
     compile: bool = False  # what is computed of a chunk of logits
     fused_head: bool = False  # by torch's fused kernel, with an estimate of entropy
+    fused_layers: bool = False  # by `prorl.learn.llama`
 
 
 def score(model: PreTrainedModel, batch: MicroBatch, scoring: Scoring) -> tuple[Tensor, Tensor]:
@@ -47,9 +50,15 @@ def score(model: PreTrainedModel, batch: MicroBatch, scoring: Scoring) -> tuple[
     mask = None if batch.segments_RS is None else prefix_mask(batch.segments_RS)
     low = scoring.dtype != torch.float32
     with torch.autocast(batch.tokens_RS.device.type, dtype=scoring.dtype if low else None, enabled=low):
-        hidden_RSD = model.base_model(
-            input_ids=batch.tokens_RS, attention_mask=mask, position_ids=batch.positions_RS, use_cache=False
-        ).last_hidden_state
+        if scoring.fused_layers:
+            hidden_RSD = packed_hidden_states(model, batch.tokens_RS, batch.positions_RS, mask)
+        else:
+            hidden_RSD = model.base_model(
+                input_ids=batch.tokens_RS,
+                attention_mask=mask,
+                position_ids=batch.positions_RS,
+                use_cache=False,
+            ).last_hidden_state
         hidden_ND = hidden_RSD.flatten(0, 1).index_select(0, batch.sources_N)
         logps_N, entropy_N = token_logprobs(
             hidden_ND, model.get_output_embeddings(), batch.targets_N, scoring
@@ -61,7 +70,8 @@ def score(model: PreTrainedModel, batch: MicroBatch, scoring: Scoring) -> tuple[
 def _score_chunk(
     hidden_nD: Tensor, head: nn.Module, targets_n: Tensor, temperature: float
 ) -> tuple[Tensor, Tensor]:
-    logits_nV = head(hidden_nD).float()
+    logits_nV = linear(hidden_nD, head.weight, head.bias) if type(head) is nn.Linear else head(hidden_nD)
+    logits_nV = logits_nV.float()
     if temperature != 1.0:  # a pass over all logits that is worth sparing
         logits_nV = logits_nV / temperature
     table_nV = logits_nV.log_softmax(-1)

@@ -1,4 +1,4 @@
-"""The parts of a Llama layer for decoding: attention to cached keys and values, and fused weights around it.
+"""Attention of new tokens to cached keys and values, for decoding.
 
 Attention is two pairs of batched matrix products around one softmax. On a CPU this is several times faster than
 `scaled_dot_product_attention` at one query per sequence; the query heads of a group are folded into the query length,
@@ -10,10 +10,8 @@ L padded prompt length, C capacity of a suffix, D head width, E model width, N t
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 _FIRST_CAPACITY = 16
@@ -107,67 +105,3 @@ class AttentionCache:
         head_K = torch.arange(self._heads, device=slots_S.device)
         first_SK = (block_S[:, None] * self._heads + head_K) * self._width + (slots_S % self._width)[:, None]
         return first_SK.view(-1, new_width, self._heads).transpose(1, 2).reshape(-1)
-
-
-class FusedLayer:
-    """Weights of one decoder layer module of transformers (Llama, Qwen2 or Qwen3), and what they compute."""
-
-    def __init__(self, layer: Any) -> None:
-        attention, mlp = layer.self_attn, layer.mlp
-        query, key, value = attention.q_proj, attention.k_proj, attention.v_proj
-        width = self.head_width = attention.head_dim
-        self.key_heads = key.out_features // width
-        self._input_norm = layer.input_layernorm.weight
-        self._post_norm = layer.post_attention_layernorm.weight
-        self._norm_eps = layer.input_layernorm.variance_epsilon
-        self._out_weight, self._out_bias = attention.o_proj.weight, attention.o_proj.bias
-        self._down_weight, self._down_bias = mlp.down_proj.weight, mlp.down_proj.bias
-        self._gate_up_weight = torch.cat((mlp.gate_proj.weight, mlp.up_proj.weight))
-        self._gate_up_bias: Tensor | None = None
-        if mlp.gate_proj.bias is not None:
-            self._gate_up_bias = torch.cat((mlp.gate_proj.bias, mlp.up_proj.bias))
-        scale = attention.scaling
-        self._head_norm: Tensor | None = None  # (H+K)D, Qwen3's norm of each query and key head
-        if hasattr(attention, "q_norm"):
-            query_norm = _pair_up(attention.q_norm.weight, width) * scale
-            key_norm = _pair_up(attention.k_norm.weight, width).expand(self.key_heads, -1)
-            self._head_norm = torch.cat((query_norm.expand(query.out_features // width, -1), key_norm))
-            scale = 1.0  # a head norm would undo a scaled weight, so the scale is in the norm's own
-        rotated = (_pair_up(query.weight, width) * scale, _pair_up(key.weight, width))
-        self._qkv_weight = torch.cat((*rotated, value.weight))  # ((H+2K)D)E
-        self._qkv_bias: Tensor | None = None
-        if query.bias is not None:
-            rotated = (_pair_up(query.bias, width) * scale, _pair_up(key.bias, width))
-            self._qkv_bias = torch.cat((*rotated, value.bias))
-
-    def qkv(self, x_NE: Tensor, rotation: Tensor) -> Tensor:
-        """Queries, keys (both rotated) and values of the layer's input, shape N(H+2K)D."""
-        normed = F.rms_norm(x_NE, x_NE.shape[-1:], self._input_norm, self._norm_eps)
-        heads = F.linear(normed, self._qkv_weight, self._qkv_bias).view(len(x_NE), -1, self.head_width)
-        rotated = heads[:, : -self.key_heads]
-        if self._head_norm is not None:
-            scaled = F.rms_norm(rotated, rotated.shape[-1:], None, self._norm_eps)
-            torch.mul(scaled, self._head_norm, out=rotated)
-        pairs = torch.view_as_complex(rotated.float().unflatten(-1, (-1, 2)))
-        if rotated.dtype == torch.float32:
-            pairs.mul_(rotation)  # a view: rotates `heads` in place
-        else:
-            rotated.copy_(torch.view_as_real(pairs * rotation).flatten(-2))
-        return heads
-
-    def finish_(self, x_NE: Tensor, mixed: Tensor) -> None:
-        """Add the attention output `mixed`, of shape N(HD), and then the gated feed-forward's, in place."""
-        x_NE.addmm_(mixed, self._out_weight.t())
-        if self._out_bias is not None:
-            x_NE.add_(self._out_bias)
-        normed = F.rms_norm(x_NE, x_NE.shape[-1:], self._post_norm, self._norm_eps)
-        gate, up = F.linear(normed, self._gate_up_weight, self._gate_up_bias).chunk(2, dim=-1)
-        x_NE.addmm_(F.silu(gate, inplace=True).mul_(up), self._down_weight.t())
-        if self._down_bias is not None:
-            x_NE.add_(self._down_bias)
-
-
-def _pair_up(rows: Tensor, width: int) -> Tensor:
-    """Reorder each head's rows from (all first halves, all second halves) to adjacent rotary pairs."""
-    halves = rows.view(-1, 2, width // 2, *rows.shape[1:])
-    return halves.transpose(1, 2).reshape(rows.shape)

@@ -6,9 +6,7 @@ by repeating one of its rows; what such a filler slot yields is ignored.
 
 `LlamaDecoder` works on the transformers module's own parameters. Fused copies (query/key/value and gate/up as one
 matrix each) are the only weights held here and are retaken by `refresh`. Invariant: after `refresh` the logits are
-those of the module's forward up to float rounding. Two changes leave attention scores as they are: query and key
-coordinates are reordered so that a rotary pair is adjacent, which makes rotary embedding one complex product, and
-queries are scaled by 1/sqrt(D) in their weights. `FallbackDecoder` uses the module's own forward.
+those of the module's forward up to float rounding. `FallbackDecoder` uses the module's own forward.
 """
 
 from __future__ import annotations
@@ -19,18 +17,19 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 from transformers import DynamicCache, PreTrainedModel
 from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 
-from prorl.local.attention import AttentionCache, FusedLayer
+from prorl.learn.linear import linear, padded
+from prorl.learn.llama import FusedLayer, attended, hidden_states, unsupported_reason
+from prorl.local.attention import AttentionCache
 from prorl.rollout.pipeline import grouped
 
-_CLASSES = ("LlamaForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM")
-# frequencies of the others depend on the sequence length
-_ROPE_TYPES = ("default", "linear", "llama3", "yarn")
-_PROMPT_TOKENS_AT_ONCE = 16384  # bounds the activations of prompt computation, not its result
+_PROMPT_TOKENS_AT_ONCE = (
+    512,
+    2**14,
+)  # on a CPU, on a GPU: bounds activations, and a CPU's cache holds no more
 # prompt positions whose attention costs a block as much as one more slot costs; measured on a 3M-parameter model
 _POSITIONS_PER_SLOT = 400
 # A matrix product gives every row the same bits whatever the rows beside it, from so many rows on: fewer take other
@@ -82,32 +81,6 @@ def best_width(row_prompts: Sequence[int], block_cost: float, *, least: int = 1)
     return min(enough, key=lambda width: blocks(width) * (width + block_cost))
 
 
-def unsupported_reason(model: PreTrainedModel) -> str | None:
-    """Why `LlamaDecoder` cannot decode this model, or None if it can."""
-    config = model.config
-    if type(model).__name__ not in _CLASSES or not type(model).__module__.startswith("transformers."):
-        return f"{type(model).__name__} is not one of {', '.join(_CLASSES)}"
-    if any(kind != "full_attention" for kind in getattr(config, "layer_types", None) or ()):
-        return "some of its layers do not attend to the whole context"
-    if config.hidden_act != "silu":
-        return f"its activation is {config.hidden_act}, not silu"
-    if (rope_type := model.model.rotary_emb.rope_type) not in _ROPE_TYPES:
-        return f"its rotary embedding is of kind {rope_type}"
-    attention = model.model.layers[0].self_attn
-    if 2 * model.model.rotary_emb.inv_freq.numel() != attention.head_dim:
-        return "its rotary embedding covers only a part of each head"
-    projections = [model.lm_head]
-    for layer in model.model.layers:
-        attention, mlp = layer.self_attn, layer.mlp
-        projections += [attention.q_proj, attention.k_proj, attention.v_proj, attention.o_proj]
-        projections += [mlp.gate_proj, mlp.up_proj, mlp.down_proj]
-    if any(type(linear) is not torch.nn.Linear for linear in projections):
-        return "some of its projections are not plain linear layers"
-    if len({(weight.device, weight.dtype) for weight in model.parameters()}) > 1:
-        return "its parameters differ in device or dtype"
-    return None
-
-
 class LlamaDecoder:
     """Next-token logits of a Llama, Qwen2 or Qwen3 model; its fused weights are a copy."""
 
@@ -139,12 +112,12 @@ class LlamaDecoder:
         lengths_P = torch.tensor([len(prompt) for prompt in prompts], device=head.device)
         logits_PV = head.new_empty(len(prompts), len(head))
         for longest, members in buckets.items():
-            at_once = max(1, _PROMPT_TOKENS_AT_ONCE // longest)
+            at_once = max(1, _PROMPT_TOKENS_AT_ONCE[head.is_cuda] // longest)
             for some in (members[begin : begin + at_once] for begin in range(0, len(members), at_once)):
                 chosen = torch.tensor(some, device=head.device)
                 fillers = {index: [self._pad_id] * (longest - len(prompts[index])) for index in some}
-                padded = [[*prompts[index], *fillers[index]] for index in some]
-                tokens_PL = torch.tensor(padded, device=head.device)
+                filled = [[*prompts[index], *fillers[index]] for index in some]
+                tokens_PL = torch.tensor(filled, device=head.device)
                 logits_PV[chosen] = self._prompt_logits(tokens_PL, lengths_P[chosen], chosen, prompt_kv)
         return LlamaDecoding(self, AttentionCache(prompt_kv, lengths_P)), logits_PV
 
@@ -156,40 +129,25 @@ class LlamaDecoder:
         positions = torch.arange(longest, device=tokens_PL.device).repeat(prompts)
 
         def attend(layer: int, qkv: Tensor) -> Tensor:
-            heads = kv_out[layer].shape[2]
-            by_head = qkv.unflatten(0, (prompts, longest)).transpose(1, 2)
-            query, key, value = by_head.split((by_head.shape[1] - 2 * heads, heads, heads), dim=1)
-            kv_out[layer][0, chosen_P, :, :longest] = key
-            kv_out[layer][1, chosen_P, :, :longest] = value
             # padding is on the right, so the causal mask alone hides it from every true position
-            mixed = F.scaled_dot_product_attention(
-                query, key, value, is_causal=True, scale=1.0, enable_gqa=True
-            )
-            return mixed.transpose(1, 2).reshape(prompts * longest, -1)
+            mixed, *key_value = attended(qkv, prompts, kv_out[layer].shape[2])
+            for kept, computed in zip(kv_out[layer], key_value, strict=True):
+                kept[chosen_P, :, :longest] = computed
+            return mixed
 
         hidden = self.hidden(tokens_PL.flatten(), positions, attend).view(prompts, longest, -1)
-        last = hidden[torch.arange(prompts, device=hidden.device), lengths_P - 1]
-        rows = last if prompts >= FEWEST_ROWS else last.repeat(FEWEST_ROWS, 1)
-        return self.logits(rows)[:prompts]
+        return self.logits(hidden[torch.arange(prompts, device=hidden.device), lengths_P - 1])
 
     def hidden(
         self, tokens_N: Tensor, positions_N: Tensor, attend: Callable[[int, Tensor], Tensor]
     ) -> Tensor:
-        """Final hidden states of N tokens; `attend(layer, qkv)` maps N(H+2K)D to N(HD)."""
-        model = self._model.model
-        like = torch.empty(0, dtype=torch.float32, device=positions_N.device)
-        cos, sin = model.rotary_emb(like, positions_N[None])
-        half = cos.shape[-1] // 2
-        # exp(i·angle) for each position and rotary pair, times the attention factor, shape N1(D/2)
-        rotation = torch.complex(cos[0, :, None, :half], sin[0, :, None, :half])
-        x = F.embedding(tokens_N, model.embed_tokens.weight)
-        for index, layer in enumerate(self._layers):
-            layer.finish_(x, attend(index, layer.qkv(x, rotation)))
-        return F.rms_norm(x, x.shape[-1:], model.norm.weight, model.norm.variance_epsilon)
+        """As `hidden_states`."""
+        return hidden_states(self._model, self._layers, tokens_N, positions_N, attend)
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Next-token logits of final hidden states."""
-        return F.linear(hidden, self._model.lm_head.weight, self._model.lm_head.bias)
+        head = self._model.lm_head
+        return linear(padded(hidden), head.weight, head.bias)[: len(hidden)]
 
 
 class LlamaDecoding:

@@ -20,8 +20,10 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from prorl.envs.errors import ProrlError, UsageError
+from prorl.learn.linear import ROWS
+from prorl.learn.llama import unsupported_reason
 from prorl.learn.parallel import Held
-from prorl.local.decoder import Decoder, Decoding, FallbackDecoder, LlamaDecoder, unsupported_reason
+from prorl.local.decoder import Decoder, Decoding, FallbackDecoder, LlamaDecoder
 from prorl.local.workers import Workers, WorkersError
 from prorl.types import Completion, Request, Sampling, log_probs, token_ids
 
@@ -74,7 +76,8 @@ class Wave:
             pass
         completions = [self._completion(slot, stopped) for slot, stopped in finished]
         self.left -= len(completions)
-        if 0 < self.left <= _COMPACT_BELOW * len(self._slot_rows):
+        slots = len(self._slot_rows)
+        if 0 < self.left <= min(_COMPACT_BELOW * slots, slots - ROWS):
             self._compact()
         return sorted(completions, key=lambda completion: (completion.draw, completion.sample))
 

@@ -1,0 +1,65 @@
+"""Linear layers on a processor of the x86 family by oneDNN, which is a part of torch.
+
+Torch itself multiplies float32 matrices by MKL, which leaves half of the vector width of AMD's AVX-512 idle.
+Invariant: the numbers of `torch.nn.functional.linear` and its gradients, up to float rounding.
+"""
+
+from functools import cache
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+ROWS = 16  # rows are filled up to a multiple of so many: oneDNN makes code for every shape that it meets
+VECTORS = ("AVX2", "AVX512")
+
+
+def linear(x_NK: Tensor, weight_MK: Tensor, bias_M: Tensor | None = None) -> Tensor:
+    """As `torch.nn.functional.linear`, shape NM."""
+    if torch.compiler.is_compiling() or torch.is_autocast_enabled("cpu") or not _by_onednn(x_NK):
+        return F.linear(x_NK, weight_MK, bias_M)
+    if not torch.is_grad_enabled():
+        return _product(padded(x_NK), weight_MK, bias_M)[: len(x_NK)]
+    result: Tensor = _Linear.apply(x_NK, weight_MK, bias_M)  # type: ignore[no-untyped-call]
+    return result
+
+
+def padded(x: Tensor) -> Tensor:
+    """Zeros after the rows of `x`, up to a multiple of `ROWS`."""
+    missing = -len(x) % ROWS
+    return F.pad(x, (*[0, 0] * (x.dim() - 1), 0, missing)) if missing else x
+
+
+class _Linear(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        rows = padded(x)
+        ctx.save_for_backward(rows, weight)
+        return _product(rows, weight, bias)[: len(x)]
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        x, weight = ctx.saved_tensors
+        for_x, for_weight, for_bias = ctx.needs_input_grad
+        rows = padded(grad)
+        return (
+            _product(rows, weight.t())[: len(grad)] if for_x else None,
+            _product(rows.t(), x.t()) if for_weight else None,
+            grad.sum(0) if for_bias else None,
+        )
+
+
+def _by_onednn(x_NK: Tensor) -> bool:
+    return x_NK.dtype == torch.float32 and x_NK.is_cpu and len(x_NK) > 0 and _onednn() is not None
+
+
+def _product(x_NK: Tensor, weight_MK: Tensor, bias_M: Tensor | None = None) -> Tensor:
+    result: Tensor = _onednn()(x_NK, weight_MK, bias_M, "none", [], "")
+    return result
+
+
+@cache
+def _onednn() -> Any:
+    known = torch.backends.mkldnn.is_available() and torch.backends.cpu.get_cpu_capability() in VECTORS
+    return torch.ops.mkldnn._linear_pointwise.default if known else None

@@ -1,0 +1,72 @@
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from prorl.learn import linear as fast
+from prorl.learn.linear import ROWS, linear, padded
+
+
+def random(*shape, seed=0):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    rows=st.integers(0, 40),
+    inner=st.integers(1, 40),
+    outer=st.integers(1, 40),
+    biased=st.booleans(),
+)
+def test_values_and_gradients_are_those_of_torch(rows, inner, outer, biased):
+    def computed(function):
+        given = [random(rows, inner), random(outer, inner, seed=1), random(outer, seed=2)][: 2 + biased]
+        given = [one.requires_grad_() for one in given]
+        result = function(*given)
+        return [result, *torch.autograd.grad((result * random(*result.shape, seed=3)).sum(), given)]
+
+    for ours, theirs in zip(computed(linear), computed(F.linear), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.skipif(fast._onednn() is None, reason="another processor")
+def test_a_row_has_the_same_bits_whatever_the_rows_beside_it():
+    for inner, outer in [(128, 465), (384, 128), (1024, 96)]:
+        x, weight = random(200, inner), random(outer, inner, seed=1)
+        whole = linear(x, weight)
+        for rows in range(1, 200, 7):
+            assert torch.equal(linear(x[:rows], weight), whole[:rows])
+
+
+def test_a_frozen_weight_gets_no_gradient_and_an_input_may_need_none():
+    weight = random(3, 5)
+    x = random(4, 5, seed=1).requires_grad_()
+    linear(x, weight).sum().backward()
+    assert weight.grad is None
+    torch.testing.assert_close(x.grad, weight.sum(0).expand(4, 5))
+    weight.requires_grad_()
+    linear(x.detach(), weight).sum().backward()
+    torch.testing.assert_close(weight.grad, x.detach().sum(0).expand(3, 5))
+
+
+def test_without_onednn_torch_itself_multiplies(monkeypatch):
+    monkeypatch.setattr(fast, "_onednn", lambda: None)
+    x, weight = random(7, 5), random(3, 5, seed=1)
+    assert torch.equal(linear(x, weight), F.linear(x, weight))
+
+
+def test_autocast_and_other_types_are_left_to_torch():
+    x, weight = random(7, 5), random(3, 5, seed=1)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert linear(x, weight).dtype == torch.bfloat16
+    assert torch.equal(linear(x.double(), weight.double()), F.linear(x.double(), weight.double()))
+
+
+def test_rows_are_filled_up_with_zeros():
+    for shape in [(ROWS,), (ROWS + 1,), (3, 2), (5, 2, 4)]:
+        x = random(*shape)
+        whole = padded(x)
+        assert len(whole) % ROWS == 0
+        assert torch.equal(whole[: len(x)], x)
+        assert not whole[len(x) :].any()

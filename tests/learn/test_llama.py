@@ -1,0 +1,103 @@
+import pytest
+import torch
+from transformers import (
+    LlamaConfig,
+    LlamaForCausalLM,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+)
+
+from prorl.learn.llama import FusedLayer, packed_hidden_states
+from prorl.learn.packing import prefix_mask
+
+SHAPE = {
+    "vocab_size": 40,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "max_position_embeddings": 128,
+}
+YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32, "rope_theta": 10000.0}
+MODELS = {
+    "llama": lambda: LlamaForCausalLM(LlamaConfig(**SHAPE, num_key_value_heads=4)),
+    "llama with biases": lambda: LlamaForCausalLM(
+        LlamaConfig(**SHAPE, num_key_value_heads=2, attention_bias=True, mlp_bias=True)
+    ),
+    "llama, yarn": lambda: LlamaForCausalLM(
+        LlamaConfig(**SHAPE, num_key_value_heads=1, rope_parameters=YARN)
+    ),
+    "qwen2": lambda: Qwen2ForCausalLM(Qwen2Config(**SHAPE, num_key_value_heads=2)),
+    "qwen3": lambda: Qwen3ForCausalLM(Qwen3Config(**SHAPE, num_key_value_heads=2, head_dim=16)),
+}
+
+
+def made(name):
+    torch.manual_seed(0)
+    model = MODELS[name]().eval()
+    with torch.no_grad():
+        for weight in model.parameters():  # norms and biases that are no ones and zeros
+            weight.add_(0.1 * torch.randn_like(weight))
+    return model
+
+
+def by_module(model, tokens, positions, mask):
+    body = model.base_model(input_ids=tokens, position_ids=positions, attention_mask=mask, use_cache=False)
+    return body.last_hidden_state
+
+
+def segments():
+    """Two rows: a prompt of 4 and two actions of 3 and 4; a prompt of 5, an action of 2, and padding."""
+    return torch.tensor([[0] * 4 + [1] * 3 + [2] * 4, [0] * 5 + [1] * 2 + [-1] * 4])
+
+
+LAYOUTS = {
+    "causal": (None, None),
+    "jumps": (torch.tensor([[0, 1, 2, 7, 8, 9, 10, 20, 21, 22, 23], list(range(11))]), None),
+    "shared prompts": (
+        torch.tensor([[0, 1, 2, 3, 4, 5, 6, 4, 5, 6, 7], [*range(7), 0, 0, 0, 0]]),
+        prefix_mask(segments()),
+    ),
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("name", MODELS)
+def test_hidden_states_and_gradients_are_those_of_the_module(name, layout):
+    model = made(name)
+    tokens = torch.arange(22).view(2, 11) * 7 % 40
+    positions, mask = LAYOUTS[layout]
+    # What the module is given where positions jump: without a mask it would take a jump for another text.
+    their_mask = torch.ones_like(tokens) if layout == "jumps" else mask
+    weights = torch.randn(2, 11, 32, generator=torch.Generator().manual_seed(1))
+    if mask is not None:
+        weights[1, 7:] = 0.0  # padding
+
+    def computed(states):
+        model.zero_grad()
+        (states * weights).sum().backward()
+        return [states * weights.bool(), *(one.grad for one in model.base_model.parameters())]
+
+    theirs = computed(by_module(model, tokens, positions, their_mask))
+    ours = computed(packed_hidden_states(model, tokens, positions, mask))
+    for one, other in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-3, atol=2e-4)
+
+
+def test_without_gradients_the_bits_are_the_same():
+    model = made("qwen3")
+    tokens = torch.arange(22).view(2, 11) % 40
+    with torch.no_grad():
+        alone = packed_hidden_states(model, tokens, None, None)
+    assert torch.equal(packed_hidden_states(model, tokens, None, None), alone)
+
+
+def test_gradients_reach_every_parameter_of_a_layer():
+    for name in MODELS:
+        layer = made(name).model.layers[0]
+        fused = FusedLayer(layer)
+        made_of = (*fused._qkv, *fused._out, *fused._gate_up, *fused._down, fused._head_norm)
+        torch.autograd.backward([one.sum() for one in made_of if one is not None])
+        assert all(weight.grad is not None for weight in layer.parameters()), name
