@@ -1,10 +1,8 @@
 """The layers of a Llama, Qwen2 or Qwen3 model on its own parameters, in few operations, for decoding and learning.
 
-A small model on a CPU spends half of its time in small operations. Here a layer is two functions around attention,
-with their gradients written out. Query, key and value are one product, gate and up another, and weights of norms are
-in those of the products after them. Two changes leave attention scores as they are: query and key coordinates are
-reordered so that a rotary pair is adjacent, which makes rotary embedding one complex product, and queries are scaled
-by 1/sqrt(D) in their weights. Invariant: the module's forward and its gradients, up to float rounding.
+A small model on a CPU spends half of its time in small operations. Query and key coordinates are reordered so that a
+rotary pair is adjacent, which leaves their products as they are and makes rotary embedding one complex product; each
+takes half of the scale 1/sqrt(D) there. Invariant: the module's forward and its gradients, up to float rounding.
 
 Dimensions: N tokens, E model width, H query heads, K key heads, D head width, F feed-forward width.
 """
@@ -50,61 +48,68 @@ def unsupported_reason(model: PreTrainedModel) -> str | None:
     return None
 
 
-class FusedLayer:
-    """Weights of one decoder layer module of transformers, and what they compute; gradients reach its parameters."""
+class Layer:
+    """Weights of one decoder layer module of transformers, and what they compute."""
 
-    def __init__(self, layer: Any) -> None:
+    def __init__(self, layer: Any, *, fused: bool) -> None:
+        """`fused`: query, key and value as one matrix, and gate and up, which are copies."""
         attention, mlp = layer.self_attn, layer.mlp
         query, key, value = attention.q_proj, attention.k_proj, attention.v_proj
-        width = self.head_width = attention.head_dim
-        self.key_heads = key.out_features // width
-        self._eps: float = layer.input_layernorm.variance_epsilon
-        scale = attention.scaling
+        self.head_width = attention.head_dim
+        self.key_heads = key.out_features // attention.head_dim
+        self._norms = layer.input_layernorm, layer.post_attention_layernorm
+        self._qkv = _weights((query, key, value), fused=fused)
+        self._out = attention.o_proj.weight, attention.o_proj.bias
+        self._gate_up = _weights((mlp.gate_proj, mlp.up_proj), fused=fused)
+        self._down = mlp.down_proj.weight, mlp.down_proj.bias
         self._head_norm: Tensor | None = None  # (H+K)D, Qwen3's norm of each query and key head
         if hasattr(attention, "q_norm"):
-            query_norm = _pair_up(attention.q_norm.weight, width) * scale
-            key_norm = _pair_up(attention.k_norm.weight, width).expand(self.key_heads, -1)
-            self._head_norm = torch.cat((query_norm.expand(query.out_features // width, -1), key_norm))
-            scale = 1.0  # a head norm would undo a scaled weight, so the scale is in the norm's own
-
-        def rows(name: str) -> Tensor:  # ((H+2K)D)…
-            rotated = (_pair_up(getattr(query, name), width) * scale, _pair_up(getattr(key, name), width))
-            return torch.cat((*rotated, getattr(value, name)))
-
-        gates = (mlp.gate_proj, mlp.up_proj)
-        gate_up = torch.cat([gate.weight for gate in gates]) * layer.post_attention_layernorm.weight
-        gate_up_bias = None if gates[0].bias is None else torch.cat([gate.bias for gate in gates])
-        # weight and bias of each product
-        self._qkv = (
-            rows("weight") * layer.input_layernorm.weight,
-            None if query.bias is None else rows("bias"),
-        )
-        self._out = attention.o_proj.weight, attention.o_proj.bias
-        self._gate_up = gate_up, gate_up_bias
-        self._down = mlp.down_proj.weight, mlp.down_proj.bias
+            heads = query.out_features // attention.head_dim
+            norms = (
+                attention.q_norm.weight.expand(heads, -1),
+                attention.k_norm.weight.expand(self.key_heads, -1),
+            )
+            self._head_norm = torch.cat(norms)
 
     def qkv(self, x_NE: Tensor, rotation: Tensor) -> Tensor:
         """Queries, keys (both rotated) and values of the layer's input, shape N(H+2K)D."""
-        heads = linear(self._normed(x_NE), *self._qkv).unflatten(1, (-1, self.head_width))
+        parts = _applied(self._qkv, _normed(x_NE, self._norms[0]))
+        heads = (torch.cat(parts, dim=1) if len(parts) > 1 else parts[0]).unflatten(1, (-1, self.head_width))
         rotated, values = heads.split((heads.shape[1] - self.key_heads, self.key_heads), dim=1)
         if self._head_norm is not None:
-            rotated = self._normed(rotated) * self._head_norm
-        pairs = torch.view_as_complex(rotated.float().unflatten(-1, (-1, 2))) * rotation
-        return torch.cat((torch.view_as_real(pairs).flatten(-2).to(values.dtype), values), dim=1)
+            eps = self._norms[0].variance_epsilon
+            rotated = F.rms_norm(rotated, rotated.shape[-1:], None, eps) * self._head_norm
+        real, imaginary = rotated.float().chunk(2, dim=-1)
+        pairs = torch.view_as_real(torch.complex(real, imaginary) * rotation)
+        return torch.cat((pairs.flatten(-2).to(values.dtype), values), dim=1)
 
     def finish(self, x_NE: Tensor, mixed: Tensor) -> Tensor:
         """The layer's input plus the attention output `mixed`, of shape N(HD), plus the gated feed-forward's."""
         x_NE = x_NE + linear(mixed, *self._out)
-        gate, up = linear(self._normed(x_NE), *self._gate_up).chunk(2, dim=-1)
+        parts = _applied(self._gate_up, _normed(x_NE, self._norms[1]))
+        gate, up = parts if len(parts) > 1 else parts[0].chunk(2, dim=1)
         return x_NE + linear(F.silu(gate) * up, *self._down)
 
-    def _normed(self, x: Tensor) -> Tensor:
-        return F.rms_norm(x, x.shape[-1:], None, self._eps)
+
+def _weights(layers: Sequence[nn.Linear], *, fused: bool) -> list[tuple[Tensor, Tensor | None]]:
+    """Weight and bias of each layer, or of all in one."""
+    if not fused:
+        return [(layer.weight, layer.bias) for layer in layers]
+    biases: list[Tensor] = [layer.bias for layer in layers if layer.bias is not None]
+    return [(torch.cat([layer.weight for layer in layers]), torch.cat(biases) if biases else None)]
+
+
+def _applied(weights: Sequence[tuple[Tensor, Tensor | None]], x: Tensor) -> list[Tensor]:
+    return [linear(x, weight, bias) for weight, bias in weights]
+
+
+def _normed(x: Tensor, norm: Any) -> Tensor:
+    return F.rms_norm(x, x.shape[-1:], norm.weight, norm.variance_epsilon)
 
 
 def hidden_states(
     model: PreTrainedModel,
-    layers: Sequence[FusedLayer],
+    layers: Sequence[Layer],
     tokens_N: Tensor,
     positions_N: Tensor,
     attend: Callable[[int, Tensor], Tensor],
@@ -114,12 +119,15 @@ def hidden_states(
     like = torch.empty(0, dtype=torch.float32, device=positions_N.device)
     cos, sin = body.rotary_emb(like, padded(positions_N)[None])
     half = cos.shape[-1] // 2
-    # exp(i·angle) for each position and rotary pair, times the attention factor, shape N1(D/2)
-    rotation = torch.complex(cos[0, :, None, :half], sin[0, :, None, :half])
+    # exp(i·angle) for each position and rotary pair, times the attention factor, shape N1(D/2); and half of the scale
+    rotation = (
+        torch.complex(cos[0, :, None, :half], sin[0, :, None, :half])
+        * body.layers[0].self_attn.scaling ** 0.5
+    )
     x_NE = F.embedding(padded(tokens_N), body.embed_tokens.weight)
     for index, layer in enumerate(layers):
         x_NE = layer.finish(x_NE, padded(attend(index, layer.qkv(x_NE, rotation)[:count])))
-    return F.rms_norm(x_NE[:count], x_NE.shape[1:], body.norm.weight, body.norm.variance_epsilon)
+    return _normed(x_NE[:count], body.norm)
 
 
 def packed_hidden_states(
@@ -127,7 +135,7 @@ def packed_hidden_states(
 ) -> Tensor:
     """Final hidden states of R rows, shape RSE; `mask` (R, 1, S, S) true where a query attends, None: causal."""
     rows, width = tokens_RS.shape
-    layers = [FusedLayer(layer) for layer in model.model.layers]
+    layers = [Layer(layer, fused=False) for layer in model.model.layers]
     if positions_RS is None:
         positions_RS = torch.arange(width).repeat(rows, 1)
     bias = None if mask is None else torch.zeros(mask.shape).masked_fill_(~mask, -torch.inf)
@@ -152,9 +160,3 @@ def attended(
         query, key, value, attn_mask=bias, is_causal=bias is None, scale=1.0, enable_gqa=True
     )
     return mixed.transpose(1, 2).reshape(len(qkv), -1), key, value
-
-
-def _pair_up(rows: Tensor, width: int) -> Tensor:
-    """Reorder each head's rows from (all first halves, all second halves) to adjacent rotary pairs."""
-    halves = rows.view(-1, 2, width // 2, *rows.shape[1:])
-    return halves.transpose(1, 2).reshape(rows.shape)

@@ -22,7 +22,7 @@ from transformers import DynamicCache, PreTrainedModel
 from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 
 from prorl.learn.linear import linear, padded
-from prorl.learn.llama import FusedLayer, attended, hidden_states, unsupported_reason
+from prorl.learn.llama import Layer, attended, hidden_states, unsupported_reason
 from prorl.local.attention import AttentionCache
 from prorl.rollout.pipeline import grouped
 
@@ -89,7 +89,7 @@ class LlamaDecoder:
             raise ValueError(f"LlamaDecoder cannot decode this model: {reason}; use FallbackDecoder.")
         self._model = model
         self._pad_id = pad_id
-        self._layers: list[FusedLayer] = []
+        self._layers: list[Layer] = []
         first = model.model.layers[0].self_attn
         self.group: int = first.num_key_value_groups  # query heads for each key head
         self.refresh()
@@ -98,7 +98,7 @@ class LlamaDecoder:
     def refresh(self) -> None:
         """Retake the fused weights from the module."""
         self._layers = []  # frees the old copies before the new ones are made
-        self._layers = [FusedLayer(layer) for layer in self._model.model.layers]
+        self._layers = [Layer(layer, fused=True) for layer in self._model.model.layers]
 
     @torch.inference_mode()
     def start(self, prompts: Sequence[Sequence[int]]) -> tuple[LlamaDecoding, Tensor]:
