@@ -8,6 +8,7 @@ silent for too long, is replaced and its items are computed again.
 
 from __future__ import annotations
 
+import ctypes
 import mmap
 import multiprocessing
 import os
@@ -43,6 +44,8 @@ FACTOR = 20.0  # times the longest that an item of its function took, if that is
 MOST_DEATHS = 3  # in a row, of one item or at the start
 LOOK = 0.5  # seconds between two looks at the clocks of silent workers
 CLOSE_SECONDS = 1.0
+# glibc's M_TRIM_THRESHOLD and M_MMAP_THRESHOLD: a process keeps what it frees, as the kernel would clear it each time
+KEPT_MEMORY = {-1: 1 << 29, -3: 1 << 25}
 QUEUED_BYTES = 64_000  # that fit a socket's buffer: a message to a worker that is busy must not wait for it
 
 
@@ -371,6 +374,9 @@ def serve(connection: Connection[Any, Any], shared: _Shared, index: int, threads
         signal.signal(kind, signal.SIG_IGN)
     with suppress(OSError):  # where a container forbids it; one that wakes must not push the trainer aside
         os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+    with suppress(AttributeError, OSError):  # another C library
+        for parameter, size in KEPT_MEMORY.items():
+            ctypes.CDLL(None).mallopt(parameter, size)
     torch.set_num_threads(threads)
     with suppress(EOFError, ConnectionError):
         held = Held(_with_weights(pickle.loads(shared.skeletons), mapped(shared.weights)))
