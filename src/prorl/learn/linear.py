@@ -1,7 +1,8 @@
 """Linear layers on a processor of the x86 family by oneDNN, which is a part of torch.
 
 Torch itself multiplies float32 matrices by MKL, which leaves half of the vector width of AMD's AVX-512 idle.
-Invariant: the numbers of `torch.nn.functional.linear` and its gradients, up to float rounding.
+Invariants: the numbers of `torch.nn.functional.linear` and its gradients, up to float rounding; a row has the same
+bits whatever the rows beside it, for which oneDNN has to be that of torch 2.13 or newer.
 """
 
 from functools import cache
@@ -13,6 +14,7 @@ from torch import Tensor
 
 ROWS = 16  # rows are filled up to a multiple of so many: oneDNN makes code for every shape that it meets
 VECTORS = ("AVX2", "AVX512")
+SINCE = (2, 13)
 
 
 def linear(x_NK: Tensor, weight_MK: Tensor, bias_M: Tensor | None = None) -> Tensor:
@@ -61,5 +63,6 @@ def _product(x_NK: Tensor, weight_MK: Tensor, bias_M: Tensor | None = None) -> T
 
 @cache
 def _onednn() -> Any:
+    new = tuple(map(int, torch.__version__.split(".")[:2])) >= SINCE
     known = torch.backends.mkldnn.is_available() and torch.backends.cpu.get_cpu_capability() in VECTORS
-    return torch.ops.mkldnn._linear_pointwise.default if known else None
+    return torch.ops.mkldnn._linear_pointwise.default if new and known else None
