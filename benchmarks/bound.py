@@ -181,7 +181,7 @@ def main(argv: Sequence[str]) -> None:
             def middle(key: str, turns: Any = turns, part: str = part) -> float:
                 return statistics.median(turn[part][key] for turn in turns)
 
-            def share(key: str, turns: Any = turns, part: str = part) -> str:
+            def percent(key: str, turns: Any = turns, part: str = part) -> str:
                 return f"{statistics.median(turn[part][key] / turn[part]['seconds'] for turn in turns):.0%}"
 
             rows.append(
@@ -190,9 +190,9 @@ def main(argv: Sequence[str]) -> None:
                     f"{middle('operations') / 1e9:.1f}",
                     f"{middle('seconds'):.3f}",
                     f"{middle('torch'):.3f}",
-                    share("torch"),
+                    percent("torch"),
                     f"{middle('bound'):.3f}",
-                    share("bound"),
+                    percent("bound"),
                 )
             )
     print("\nmedians of the turns, for one step\n")
