@@ -1,4 +1,4 @@
-"""Linear layers on a processor of the x86 family by oneDNN, which is a part of torch.
+"""Linear layers on a processor with AVX-512 by oneDNN, which is a part of torch.
 
 Torch itself multiplies float32 matrices by MKL, which leaves half of the vector width of AMD's AVX-512 idle.
 Invariants: the numbers of `torch.nn.functional.linear` and its gradients, up to float rounding; a row has the same
@@ -13,7 +13,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 ROWS = 16  # rows are filled up to a multiple of so many: oneDNN makes code for every shape that it meets
-VECTORS = ("AVX2", "AVX512")
 SINCE = (2, 13)
 
 
@@ -64,5 +63,5 @@ def _product(x_NK: Tensor, weight_MK: Tensor, bias_M: Tensor | None = None) -> T
 @cache
 def _onednn() -> Any:
     new = tuple(map(int, torch.__version__.split(".")[:2])) >= SINCE
-    known = torch.backends.mkldnn.is_available() and torch.backends.cpu.get_cpu_capability() in VECTORS
+    known = torch.backends.mkldnn.is_available() and torch.backends.cpu.get_cpu_capability() == "AVX512"
     return torch.ops.mkldnn._linear_pointwise.default if new and known else None
