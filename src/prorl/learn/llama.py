@@ -73,7 +73,8 @@ class Layer:
 
     def qkv(self, x_NE: Tensor, rotation: Tensor) -> Tensor:
         """Queries, keys (both rotated) and values of the layer's input, shape N(H+2K)D."""
-        parts = _applied(self._qkv, _normed(x_NE, self._norms[0]))
+        normed = _normed(x_NE, self._norms[0])
+        parts = [linear(normed, weight, bias) for weight, bias in self._qkv]
         heads = (torch.cat(parts, dim=1) if len(parts) > 1 else parts[0]).unflatten(1, (-1, self.head_width))
         rotated, values = heads.split((heads.shape[1] - self.key_heads, self.key_heads), dim=1)
         if self._head_norm is not None:
@@ -86,7 +87,8 @@ class Layer:
     def finish(self, x_NE: Tensor, mixed: Tensor) -> Tensor:
         """The layer's input plus the attention output `mixed`, of shape N(HD), plus the gated feed-forward's."""
         x_NE = x_NE + linear(mixed, *self._out)
-        parts = _applied(self._gate_up, _normed(x_NE, self._norms[1]))
+        normed = _normed(x_NE, self._norms[1])
+        parts = [linear(normed, weight, bias) for weight, bias in self._gate_up]
         gate, up = parts if len(parts) > 1 else parts[0].chunk(2, dim=1)
         return x_NE + linear(F.silu(gate) * up, *self._down)
 
@@ -97,10 +99,6 @@ def _weights(layers: Sequence[nn.Linear], *, fused: bool) -> list[tuple[Tensor, 
         return [(layer.weight, layer.bias) for layer in layers]
     biases: list[Tensor] = [layer.bias for layer in layers if layer.bias is not None]
     return [(torch.cat([layer.weight for layer in layers]), torch.cat(biases) if biases else None)]
-
-
-def _applied(weights: Sequence[tuple[Tensor, Tensor | None]], x: Tensor) -> list[Tensor]:
-    return [linear(x, weight, bias) for weight, bias in weights]
 
 
 def _normed(x: Tensor, norm: Any) -> Tensor:
@@ -133,7 +131,10 @@ def hidden_states(
 def packed_hidden_states(
     model: PreTrainedModel, tokens_RS: Tensor, positions_RS: Tensor | None, mask: Tensor | None
 ) -> Tensor:
-    """Final hidden states of R rows, shape RSE; `mask` (R, 1, S, S) true where a query attends, None: causal."""
+    """Final hidden states of R rows on a CPU, RSE; `mask` (R, 1, S, S) is true where a query attends, None: causal.
+
+    Gradients reach the module's parameters, of which nothing is copied.
+    """
     rows, width = tokens_RS.shape
     layers = [Layer(layer, fused=False) for layer in model.model.layers]
     if positions_RS is None:

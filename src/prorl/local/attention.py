@@ -2,8 +2,7 @@
 
 Attention is two pairs of batched matrix products around one softmax. On a CPU this is several times faster than
 `scaled_dot_product_attention` at one query per sequence; the query heads of a group are folded into the query length,
-so keys and values are never repeated. Invariants: the first `length` columns of every suffix are written; fused
-copies equal the module's parameters as they were; output projections and norms are the module's own tensors.
+so keys and values are never repeated. Invariant: the first `length` columns of every suffix are written.
 
 Dimensions: P prompts, B blocks, W slots per block, S = B·W slots, H query heads, K key heads, G = H / K,
 L padded prompt length, C capacity of a suffix, D head width, E model width, N tokens. A leading 2 is (keys, values).

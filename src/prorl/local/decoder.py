@@ -26,10 +26,8 @@ from prorl.learn.llama import Layer, attended, hidden_states, unsupported_reason
 from prorl.local.attention import AttentionCache
 from prorl.rollout.pipeline import grouped
 
-_PROMPT_TOKENS_AT_ONCE = (
-    512,
-    2**14,
-)  # on a CPU, on a GPU: bounds activations, and a CPU's cache holds no more
+# on a CPU, whose cache holds no more, and on a GPU: bounds the activations of prompt computation, not its result
+_PROMPT_TOKENS_AT_ONCE = (512, 2**14)
 # prompt positions whose attention costs a block as much as one more slot costs; measured on a 3M-parameter model
 _POSITIONS_PER_SLOT = 400
 # A matrix product gives every row the same bits whatever the rows beside it, from so many rows on: fewer take other
@@ -147,6 +145,7 @@ class LlamaDecoder:
     def logits(self, hidden: Tensor) -> Tensor:
         """Next-token logits of final hidden states."""
         head = self._model.lm_head
+        # filled up here too, as without oneDNN few rows take other kernels
         return linear(padded(hidden), head.weight, head.bias)[: len(hidden)]
 
 
