@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from prorl.learn import linear as fast
-from prorl.learn.linear import ROWS, linear, padded
+from prorl.learn.linear import ROWS, linear, padded, prepared
 
 
 def random(*shape, seed=0):
@@ -28,6 +28,25 @@ def test_values_and_gradients_are_those_of_torch(rows, inner, outer, biased):
 
     for ours, theirs in zip(computed(linear), computed(F.linear), strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("biased", [False, True])
+@pytest.mark.parametrize("wide", [False, True])
+def test_prepared_weights_give_a_row_the_bits_that_it_has_alone(wide, biased, monkeypatch):
+    monkeypatch.setattr(fast, "_wide", lambda: wide)  # with AVX2 by oneDNN where the matrix is large
+    for inner, outer in [(16, 24), (128, 768)]:
+        weight, bias = random(outer, inner), random(outer, seed=1) if biased else None
+        multiply, x = prepared(weight, bias), random(5 * ROWS, inner, seed=2)
+        whole = multiply(x)
+        torch.testing.assert_close(whole, F.linear(x, weight, bias), rtol=1e-4, atol=1e-4)
+        for rows in (ROWS, 3 * ROWS):
+            assert torch.equal(multiply(x[:rows]), whole[:rows])
+
+
+@pytest.mark.skipif(not (fast._onednn() and fast._wide()), reason="another processor")
+def test_prepared_weights_give_the_bits_of_linear():
+    weight, x = random(465, 128), random(3 * ROWS, 128, seed=1)
+    assert torch.equal(prepared(weight, None)(x), linear(x, weight))
 
 
 @pytest.mark.skipif(fast._onednn() is None, reason="another processor")

@@ -10,7 +10,7 @@ from transformers import GPTNeoXConfig, GPTNeoXForCausalLM, Qwen2Config, Qwen2Fo
 
 from prorl.envs.errors import UsageError
 from prorl.learn import linear
-from prorl.local import decoder
+from prorl.local import attention, decoder
 from prorl.local.engine import LocalEngine, absorb, row_keys, token_logps, uniform
 from prorl.local.engine import draw as draw_tokens
 from prorl.types import Request, Sampling
@@ -225,7 +225,7 @@ def splitmix64(state):
 def sample(logits, *, temperature=1.0, top_p=1.0, seed=0):
     keys = row_keys([seed] * DRAWS, range(DRAWS), CPU)
     sampling = Sampling(temperature=temperature, top_p=top_p, limit=1)
-    return draw_tokens(logits.expand(DRAWS, -1), keys, 0, sampling)[0]
+    return draw_tokens(logits.expand(DRAWS, -1), absorb(keys, 0), sampling)[0]
 
 
 def chi_square(tokens, probs):
@@ -286,14 +286,14 @@ def test_a_small_top_p_leaves_the_most_probable_tokens_ties_included():
 def test_log_probs_are_of_the_untruncated_tempered_distribution():
     logits = torch.randn(50, 9, generator=torch.Generator().manual_seed(0))
     keys = row_keys(range(50), [0] * 50, CPU)
-    tokens, logps = draw_tokens(logits, keys, 5, Sampling(temperature=0.7, top_p=0.5, limit=1))
+    tokens, logps = draw_tokens(logits, absorb(keys, 5), Sampling(temperature=0.7, top_p=0.5, limit=1))
     torch.testing.assert_close(logps, token_logps(logits / 0.7, tokens), atol=1e-6, rtol=1e-6)
 
 
 def test_temperature_zero_takes_the_most_probable_token():
     logits = torch.tensor([[0.0, 2.0, 1.0], [5.0, 2.0, 1.0], [1.0, 3.0, 3.0]])  # the first of equals
     tokens, logps = draw_tokens(
-        logits, row_keys([0, 0, 0], [0, 1, 2], CPU), 0, Sampling(temperature=0.0, top_p=0.5, limit=1)
+        logits, row_keys([0, 0, 0], [0, 1, 2], CPU), Sampling(temperature=0.0, top_p=0.5, limit=1)
     )
     assert tokens.tolist() == [1, 0, 1]
     torch.testing.assert_close(logps, torch.log_softmax(logits, -1).amax(-1))
@@ -340,6 +340,7 @@ def test_an_engine_whose_bits_depend_on_the_company_is_told_apart(monkeypatch):
     fewest = decoder.best_width
     monkeypatch.setattr(decoder, "best_width", lambda prompts, cost, *, least: fewest(prompts, cost))
     monkeypatch.setattr(decoder, "FEWEST_ROWS", 1)
-    monkeypatch.setattr(linear, "ROWS", 1)
+    for module in linear, attention:
+        monkeypatch.setattr(module, "ROWS", 1)
     monkeypatch.setattr(linear, "_onednn", lambda: None)
     assert not engine(qwen2()).is_steady()

@@ -80,7 +80,7 @@ def test_bits_do_not_depend_on_the_number_of_workers(alone, count):
     with closing(held):
         sampled, stats, ends = train(one, engine)
         engine.publish(9)
-        probe = engine.score((1, 2, 3), (4, 5, 6, 7))
+        probe = engine.begin_score((1, 2, 3), (4, 5, 6, 7))()
         assert held.incidents() == []
     assert sampled == alone[0]
     assert stats == alone[1]
@@ -166,7 +166,7 @@ def test_what_takes_long_is_not_measured_by_what_is_quick(monkeypatch):
     monkeypatch.setattr(workers_module, "FACTOR", 1.0)
     monkeypatch.setattr(workers_module, "LOOK", 0.1)
     with closing(Workers([qwen2()], count=1)) as held:
-        assert held.everywhere(counts, b"") == [0]
+        assert list(held.everywhere(counts, b"")) == [0]
         assert list(held.run(waits, [(0.0, 1.0), (0.0, 0.8)])) == [0.0, 0.0]
         assert held.incidents() == []
 

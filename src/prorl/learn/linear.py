@@ -5,7 +5,8 @@ Invariants: the numbers of `torch.nn.functional.linear` and its gradients, up to
 bits whatever the rows beside it, for which oneDNN has to be that of torch 2.13 or newer.
 """
 
-from functools import cache
+from collections.abc import Callable
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -14,6 +15,9 @@ from torch import Tensor
 
 ROWS = 16  # rows are filled up to a multiple of so many: oneDNN makes code for every shape that it meets
 SINCE = (2, 13)
+LARGE = (
+    2**16
+)  # weights, from which on oneDNN gains with AVX2 more than the 7 µs that its calls cost beyond MKL's
 
 
 def linear(x_NK: Tensor, weight_MK: Tensor, bias_M: Tensor | None = None) -> Tensor:
@@ -24,6 +28,18 @@ def linear(x_NK: Tensor, weight_MK: Tensor, bias_M: Tensor | None = None) -> Ten
         return _product(padded(x_NK), weight_MK, bias_M)[: len(x_NK)]
     result: Tensor = _Linear.apply(x_NK, weight_MK, bias_M)  # type: ignore[no-untyped-call]
     return result
+
+
+def prepared(weight_MK: Tensor, bias_M: Tensor | None) -> Callable[[Tensor], Tensor]:
+    """`linear` by these weights without gradients, for a multiple of `ROWS` rows: the same bits, in less time.
+
+    The weights may be copied: oneDNN arranges them anew in every call, or once, here.
+    """
+    worth = _wide() or weight_MK.numel() >= LARGE
+    if not (_onednn() and worth and weight_MK.is_cpu):
+        return partial(F.linear, weight=weight_MK, bias=bias_M)
+    arranged, multiply = torch.ops.mkldnn._reorder_linear_weight(weight_MK, None), _onednn()
+    return lambda x_NK: multiply(x_NK, arranged, bias_M, "none", [], "")
 
 
 def padded(x: Tensor) -> Tensor:
@@ -52,7 +68,7 @@ class _Linear(torch.autograd.Function):
 
 
 def _by_onednn(x_NK: Tensor) -> bool:
-    return x_NK.dtype == torch.float32 and x_NK.is_cpu and len(x_NK) > 0 and _onednn() is not None
+    return x_NK.dtype == torch.float32 and x_NK.is_cpu and len(x_NK) > 0 and _wide() and _onednn()
 
 
 def _product(x_NK: Tensor, weight_MK: Tensor, bias_M: Tensor | None = None) -> Tensor:
@@ -63,5 +79,11 @@ def _product(x_NK: Tensor, weight_MK: Tensor, bias_M: Tensor | None = None) -> T
 @cache
 def _onednn() -> Any:
     new = tuple(map(int, torch.__version__.split(".")[:2])) >= SINCE
-    known = torch.backends.mkldnn.is_available() and torch.backends.cpu.get_cpu_capability() == "AVX512"
-    return torch.ops.mkldnn._linear_pointwise.default if new and known else None
+    return (
+        torch.ops.mkldnn._linear_pointwise.default if new and torch.backends.mkldnn.is_available() else None
+    )
+
+
+@cache
+def _wide() -> bool:
+    return torch.backends.cpu.get_cpu_capability() == "AVX512"

@@ -1,13 +1,14 @@
 """The layers of a Llama, Qwen2 or Qwen3 model on its own parameters, in few operations, for decoding and learning.
 
-A small model on a CPU spends half of its time in small operations. Query and key coordinates are reordered so that a
-rotary pair is adjacent, which leaves their products as they are and makes rotary embedding one complex product; each
-takes half of the scale 1/sqrt(D) there. Invariant: the module's forward and its gradients, up to float rounding.
+A small model on a CPU spends half of its time in small operations. Here a rotary pair of coordinates is one complex
+number, so that rotary embedding is one product, which brings half of the scale 1/sqrt(D) of the scores with it.
+Invariant: the module's forward and its gradients, up to float rounding.
 
 Dimensions: N tokens, E model width, H query heads, K key heads, D head width, F feed-forward width.
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -15,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from prorl.learn.linear import linear, padded
+from prorl.learn.linear import linear, padded, prepared
 
 _CLASSES = ("LlamaForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM")
 # frequencies of the others depend on the sequence length
@@ -43,8 +44,10 @@ def unsupported_reason(model: PreTrainedModel) -> str | None:
         projections += [mlp.gate_proj, mlp.up_proj, mlp.down_proj]
     if any(type(one) is not nn.Linear for one in projections):
         return "some of its projections are not plain linear layers"
-    if len({(weight.device, weight.dtype) for weight in model.parameters()}) > 1:
-        return "its parameters differ in device or dtype"
+    if {weight.dtype for weight in model.parameters()} != {torch.float32}:
+        return "its parameters are not float32"
+    if len({weight.device for weight in model.parameters()}) > 1:
+        return "its parameters are on several devices"
     return None
 
 
@@ -52,80 +55,136 @@ class Layer:
     """Weights of one decoder layer module of transformers, and what they compute."""
 
     def __init__(self, layer: Any, *, fused: bool) -> None:
-        """`fused`: query, key and value as one matrix, and gate and up, which are copies."""
+        """`fused`, without gradients: products that read the same are one, by copies of the weights.
+
+        Their coordinates are reordered, so that a rotary pair is adjacent; that leaves products of heads as they are.
+        """
         attention, mlp = layer.self_attn, layer.mlp
         query, key, value = attention.q_proj, attention.k_proj, attention.v_proj
         self.head_width = attention.head_dim
         self.key_heads = key.out_features // attention.head_dim
+        self._fused = fused
         self._norms = layer.input_layernorm, layer.post_attention_layernorm
-        self._qkv = _weights((query, key, value), fused=fused)
-        self._out = attention.o_proj.weight, attention.o_proj.bias
-        self._gate_up = _weights((mlp.gate_proj, mlp.up_proj), fused=fused)
-        self._down = mlp.down_proj.weight, mlp.down_proj.bias
-        self._head_norm: Tensor | None = None  # (H+K)D, Qwen3's norm of each query and key head
-        if hasattr(attention, "q_norm"):
-            heads = query.out_features // attention.head_dim
-            norms = (
-                attention.q_norm.weight.expand(heads, -1),
-                attention.k_norm.weight.expand(self.key_heads, -1),
-            )
-            self._head_norm = torch.cat(norms)
+        self._head_norms = [attention.q_norm, attention.k_norm] if hasattr(attention, "q_norm") else []
+        if self._head_norms:  # of Qwen3, for each query and key head
+            heads = query.out_features // self.head_width, self.key_heads
+            weights = [
+                _weight(norm).expand(count, -1) for norm, count in zip(self._head_norms, heads, strict=True)
+            ]
+            self._head_weights = torch.cat(weights)  # (H+K)D
+            if fused:
+                self._head_weights = self._adjacent(self._head_weights.flatten()).view_as(self._head_weights)
+        self._qkv = self._products((query, key, value), norm=self._norms[0], rotated=2)
+        self._out = self._products((attention.o_proj,))[0]
+        self._gate_up = self._products((mlp.gate_proj, mlp.up_proj), norm=self._norms[1])
+        self._down = self._products((mlp.down_proj,))[0]
 
-    def qkv(self, x_NE: Tensor, rotation: Tensor) -> Tensor:
-        """Queries, keys (both rotated) and values of the layer's input, shape N(H+2K)D."""
-        normed = _normed(x_NE, self._norms[0])
-        parts = [linear(normed, weight, bias) for weight, bias in self._qkv]
-        heads = (torch.cat(parts, dim=1) if len(parts) > 1 else parts[0]).unflatten(1, (-1, self.head_width))
-        rotated, values = heads.split((heads.shape[1] - self.key_heads, self.key_heads), dim=1)
-        if self._head_norm is not None:
-            eps = self._norms[0].variance_epsilon
-            rotated = F.rms_norm(rotated, rotated.shape[-1:], None, eps) * self._head_norm
-        real, imaginary = rotated.float().chunk(2, dim=-1)
-        pairs = torch.view_as_real(torch.complex(real, imaginary) * rotation)
-        return torch.cat((pairs.flatten(-2).to(values.dtype), values), dim=1)
+    def heads(self, x_NE: Tensor) -> tuple[Tensor, Tensor]:
+        """Queries and keys as rotary pairs, which are complex numbers, N(H+K)(D/2), and values NKD of the input."""
+        normed = self._normed(x_NE, self._norms[0])
+        parts = [multiply(normed).unflatten(1, (-1, self.head_width)) for multiply in self._qkv]
+        if self._fused:
+            heads, values = parts[0].split((parts[0].shape[1] - self.key_heads, self.key_heads), dim=1)
+        else:
+            heads, values = torch.cat(parts[:2], dim=1), parts[2]
+        if self._head_norms:
+            heads = _unit(heads, self._head_norms[0]) * self._head_weights
+        if self._fused:
+            pairs = torch.view_as_complex(heads.unflatten(-1, (-1, 2)))
+        else:
+            pairs = torch.complex(*heads.chunk(2, dim=-1))
+        return pairs, values
 
     def finish(self, x_NE: Tensor, mixed: Tensor) -> Tensor:
         """The layer's input plus the attention output `mixed`, of shape N(HD), plus the gated feed-forward's."""
-        x_NE = x_NE + linear(mixed, *self._out)
-        normed = _normed(x_NE, self._norms[1])
-        parts = [linear(normed, weight, bias) for weight, bias in self._gate_up]
+        x_NE = x_NE + self._out(mixed)
+        normed = self._normed(x_NE, self._norms[1])
+        parts = [multiply(normed) for multiply in self._gate_up]
         gate, up = parts if len(parts) > 1 else parts[0].chunk(2, dim=1)
-        return x_NE + linear(F.silu(gate) * up, *self._down)
+        return x_NE + self._down(F.silu(gate) * up)
+
+    def _normed(self, x_NE: Tensor, norm: Any) -> Tensor:
+        unit = _unit(x_NE, norm)
+        return unit if self._fused else unit * _weight(norm)
+
+    def _products(
+        self, layers: Sequence[nn.Linear], *, norm: Any = None, rotated: int = 0
+    ) -> list[Callable[[Tensor], Tensor]]:
+        """The product of each layer, or of all as one, with the weights of the norm before.
+
+        The first `rotated` of them make heads with rotary pairs.
+        """
+        if not self._fused:
+            return [partial(linear, weight_MK=layer.weight, bias_M=layer.bias) for layer in layers]
+        weights = [layer.weight if norm is None else layer.weight * _weight(norm) for layer in layers]
+        biases: list[Tensor] = [layer.bias for layer in layers if layer.bias is not None]
+        for tensors in weights, biases:
+            tensors[:rotated] = map(self._adjacent, tensors[:rotated])
+        return [prepared(torch.cat(weights), torch.cat(biases) if biases else None)]
+
+    def _adjacent(self, rows: Tensor) -> Tensor:
+        """Rows of whole heads, with the two of a rotary pair next to each other."""
+        halves = rows.reshape(-1, 2, self.head_width // 2, *rows.shape[1:])
+        return halves.transpose(1, 2).reshape(rows.shape)
 
 
-def _weights(layers: Sequence[nn.Linear], *, fused: bool) -> list[tuple[Tensor, Tensor | None]]:
-    """Weight and bias of each layer, or of all in one."""
-    if not fused:
-        return [(layer.weight, layer.bias) for layer in layers]
-    biases: list[Tensor] = [layer.bias for layer in layers if layer.bias is not None]
-    return [(torch.cat([layer.weight for layer in layers]), torch.cat(biases) if biases else None)]
+def _unit(x: Tensor, norm: Any) -> Tensor:
+    """Vectors over their length; the norm's epsilon, of a mean of E squares, keeps small ones small."""
+    least = x.shape[-1] * norm.variance_epsilon
+    if not torch.is_grad_enabled():
+        return x * _over_length(x, least)
+    result: Tensor = _Unit.apply(x, least)  # type: ignore[no-untyped-call]
+    return result
 
 
-def _normed(x: Tensor, norm: Any) -> Tensor:
-    return F.rms_norm(x, x.shape[-1:], norm.weight, norm.variance_epsilon)
+def _weight(norm: Any) -> Tensor:
+    """What unit vectors are multiplied by."""
+    scaled: Tensor = norm.weight * len(norm.weight) ** 0.5
+    return scaled
+
+
+def _over_length(x: Tensor, least: float) -> Tensor:
+    length: Tensor = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
+    return torch.square(length).add_(least).rsqrt_()
+
+
+class _Unit(torch.autograd.Function):
+    """The gradient of torch's RMS norm takes three times as long, on a CPU."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, least: float) -> Tensor:
+        factor = _over_length(x, least)
+        unit = x * factor
+        ctx.save_for_backward(unit, factor)
+        return unit
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        unit, factor = ctx.saved_tensors
+        along = torch.linalg.vecdot(grad, unit).unsqueeze(-1)
+        return torch.addcmul(grad, unit, along, value=-1).mul_(factor), None
+
+
+def rotations(model: PreTrainedModel, positions_N: Tensor) -> Tensor:
+    """The factor that rotates each rotary pair at a position and scales its head by D^-1/4, complex, N(D/2)."""
+    body = model.model
+    cos, sin = body.rotary_emb(torch.empty(0, device=positions_N.device), positions_N[None])
+    half, scale = cos.shape[-1] // 2, body.layers[0].self_attn.scaling
+    return torch.complex(cos[0, :, :half], sin[0, :, :half]).mul_(scale**0.5)
+
+
+Attend = Callable[[int, Tensor, Tensor], Tensor]
+"""Attention of a layer, by number, for queries and keys as rotary pairs and values, to N(HD)."""
 
 
 def hidden_states(
-    model: PreTrainedModel,
-    layers: Sequence[Layer],
-    tokens_N: Tensor,
-    positions_N: Tensor,
-    attend: Callable[[int, Tensor], Tensor],
+    model: PreTrainedModel, layers: Sequence[Layer], tokens_N: Tensor, attend: Attend
 ) -> Tensor:
-    """Final hidden states of N tokens, shape NE; `attend(layer, qkv)` maps N(H+2K)D to N(HD)."""
-    body, count = model.model, len(tokens_N)
-    like = torch.empty(0, dtype=torch.float32, device=positions_N.device)
-    cos, sin = body.rotary_emb(like, padded(positions_N)[None])
-    half = cos.shape[-1] // 2
-    # exp(i·angle) for each position and rotary pair, times the attention factor, shape N1(D/2); and half of the scale
-    rotation = (
-        torch.complex(cos[0, :, None, :half], sin[0, :, None, :half])
-        * body.layers[0].self_attn.scaling ** 0.5
-    )
-    x_NE = F.embedding(padded(tokens_N), body.embed_tokens.weight)
+    """Final hidden states of N tokens, a multiple of `ROWS`, shape NE."""
+    x_NE = F.embedding(tokens_N, model.model.embed_tokens.weight)
     for index, layer in enumerate(layers):
-        x_NE = layer.finish(x_NE, padded(attend(index, layer.qkv(x_NE, rotation)[:count])))
-    return _normed(x_NE[:count], body.norm)
+        x_NE = layer.finish(x_NE, attend(index, *layer.heads(x_NE)))
+    return _unit(x_NE, model.model.norm) * _weight(model.model.norm)
 
 
 def packed_hidden_states(
@@ -140,24 +199,28 @@ def packed_hidden_states(
     if positions_RS is None:
         positions_RS = torch.arange(width).repeat(rows, 1)
     bias = None if mask is None else torch.zeros(mask.shape).masked_fill_(~mask, -torch.inf)
+    rotation = rotations(model, positions_RS.flatten())
 
-    def attend(_layer: int, qkv: Tensor) -> Tensor:
-        return attended(qkv, rows, layers[0].key_heads, bias)[0]
+    def attend(_layer: int, pairs: Tensor, values: Tensor) -> Tensor:
+        return padded(attended(pairs, values, rotation, rows, bias)[0])
 
-    states_NE = hidden_states(model, layers, tokens_RS.flatten(), positions_RS.flatten(), attend)
-    return states_NE.view(rows, width, -1)
+    states_NE = hidden_states(model, layers, padded(tokens_RS.flatten()), attend)
+    return states_NE[: rows * width].view(rows, width, -1)
 
 
 def attended(
-    qkv: Tensor, rows: int, key_heads: int, bias: Tensor | None = None
+    pairs: Tensor, values: Tensor, rotation: Tensor, rows: int, bias: Tensor | None = None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Attention within rows of equal length, N(H+2K)D to N(HD); also their keys and values, by row and head.
+    """Attention within rows of equal length, to N(HD); also their keys and values, by row and head.
 
-    `bias` is added to the scores; None: each position attends to itself and those before.
+    `rotation`, of N tokens, says how many of those that are given count. `bias` is added to the scores; None: each
+    position attends to itself and those before.
     """
-    by_head = qkv.unflatten(0, (rows, -1)).transpose(1, 2)
-    query, key, value = by_head.split((by_head.shape[1] - 2 * key_heads, key_heads, key_heads), dim=1)
+    count = len(rotation)
+    rotated = torch.view_as_real(pairs[:count] * rotation[:, None]).flatten(-2)
+    rotated, value = (part.unflatten(0, (rows, -1)).transpose(1, 2) for part in (rotated, values[:count]))
+    query, key = rotated.split((rotated.shape[1] - value.shape[1], value.shape[1]), dim=1)
     mixed = F.scaled_dot_product_attention(
         query, key, value, attn_mask=bias, is_causal=bias is None, scale=1.0, enable_gqa=True
     )
-    return mixed.transpose(1, 2).reshape(len(qkv), -1), key, value
+    return mixed.transpose(1, 2).reshape(count, -1), key, value

@@ -2,36 +2,47 @@
 
 Attention is two pairs of batched matrix products around one softmax. On a CPU this is several times faster than
 `scaled_dot_product_attention` at one query per sequence; the query heads of a group are folded into the query length,
-so keys and values are never repeated. Invariant: the first `length` columns of every suffix are written.
+so keys and values are never repeated. Invariant: the first `length` columns of every suffix are written, the others
+zero. A small model spends half of its time in small operations, so what all layers have in common, and what is a view,
+is made once for each token or layout.
 
-Dimensions: P prompts, B blocks, W slots per block, S = B·W slots, H query heads, K key heads, G = H / K,
-L padded prompt length, C capacity of a suffix, D head width, E model width, N tokens. A leading 2 is (keys, values).
+Dimensions: P prompts, B blocks, W slots per block, S = B·W slots, H query heads, K key heads, G = H / K, Y layers,
+L padded prompt length, C capacity of a suffix, D head width, N tokens. A leading 2 is (keys, values).
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
 
-_FIRST_CAPACITY = 16
+from prorl.learn.linear import ROWS
+
+# positions by which suffixes grow, or an eighth: all of the capacity is computed, as products of matrices that lie one
+# after the other in memory are up to three times as fast as with gaps between them
+_STEP = 16
 _SUMMED_AT_ONCE = 128  # positions: longer sums are cut by their length, so padding would change their bits
 
 
 class AttentionCache:
     """All layers' keys and values, and the attention of one new token per slot to them."""
 
-    def __init__(self, prompt_kv: Sequence[Tensor], lengths_P: Tensor) -> None:
-        """`prompt_kv`: per layer, shape 2PKLD, prompts of these lengths padded on the right."""
+    def __init__(
+        self, prompt_kv: Tensor, lengths_P: Tensor, groups: int, rotations: Callable[[Tensor], Tensor]
+    ) -> None:
+        """`prompt_kv`: shape Y2PKLD, prompts of these lengths padded on the right.
+
+        `groups`: query heads for each key head; `rotations`: factors of rotary pairs at positions, N to N(D/2).
+        """
         self._prompt_kv = prompt_kv
         self._lengths_P = lengths_P
-        self._block_kv: list[Tensor] = []  # per layer, 2(BK)LD
-        self._own_kv: list[Tensor] = []  # per layer, 2(BKW)CD
-        self._heads, self.longest, self._head_width = prompt_kv[0].shape[2:]
+        self._groups = groups
+        self._rotations = rotations
+        self._heads, self.longest, self._head_width = prompt_kv.shape[3:]
         padded_PL = torch.arange(self.longest, device=lengths_P.device) >= lengths_P[:, None]
         # minus infinity on padding, zero elsewhere; added even where nothing is padded, as that gives other bits
-        self._pad_bias_PL = prompt_kv[0].new_zeros(padded_PL.shape).masked_fill_(padded_PL, -torch.inf)
-        self._pad_bias = self._pad_bias_PL  # (BK)1L
-        self._begin_S = lengths_P
+        self._pad_bias_PL = prompt_kv.new_zeros(padded_PL.shape).masked_fill_(padded_PL, -torch.inf)
+        # per layer, 2(BKW)CD
+        self._own_kv = [kv.new_empty(2, 0, _STEP, self._head_width) for kv in prompt_kv]
         self._width = self._blocks = 1
         self.length = 0
 
@@ -40,62 +51,89 @@ class AttentionCache:
         prompts_B = torch.tensor(block_prompts, device=self._lengths_P.device)
         # index_select would copy every prompt; one block for each is the usual start
         one_each = list(block_prompts) == list(range(len(self._lengths_P)))
-        self._block_kv = [
-            (kv if one_each else kv.index_select(1, prompts_B)).flatten(1, 2) for kv in self._prompt_kv
-        ]
-        self._pad_bias = self._pad_bias_PL[prompts_B].repeat_interleave(self._heads, 0).unsqueeze(1)
+        block_kv = self._prompt_kv if one_each else self._prompt_kv.index_select(2, prompts_B)
+        keys, values = block_kv.flatten(2, 3).unbind(1)  # Y(BK)LD
+        self._prompt_keys = keys.transpose(2, 3).unbind()
+        self._prompt_values = [layer.split(_SUMMED_AT_ONCE, dim=1) for layer in values.unbind()]
+        self._pad_bias = self._pad_bias_PL[prompts_B].repeat_interleave(self._heads, 0).unsqueeze(1)  # (BK)1L
         self._begin_S = self._lengths_P[prompts_B].repeat_interleave(width)
         kept = None if slots is None else self._suffix_index(slots, width)
         self._width, self._blocks = width, len(block_prompts)
-        if kept is None:
-            self._own_kv = [self._empty(kv, _FIRST_CAPACITY) for kv in self._prompt_kv]
-            return
-        for layer, old in enumerate(self._own_kv):
-            self._own_kv[layer] = new = self._empty(old, old.shape[2])
-            torch.index_select(old[:, :, : self.length], 1, kept, out=new[:, :, : self.length])
+        self._renew(self._own_kv[0].shape[2], kept)
+        # Queries are written by slot and read by block or slot.
+        shape = (self._blocks, self._heads, width, self._groups, self._head_width // 2)
+        query = torch.empty(shape, dtype=torch.complex64, device=keys.device)
+        self._query_BWKGR = query.transpose(1, 2)
+        query_BKWGD = torch.view_as_real(query).flatten(-2)
+        self._query_of_block = query_BKWGD.flatten(2, 3).flatten(0, 1)
+        self._query_of_slot = query_BKWGD.flatten(0, 2)
+        # Mixed values are written by block and read by slot, with rows of zeros to a multiple of ROWS.
+        filled = -(-self._blocks * width // ROWS) * ROWS
+        self._mixed = keys.new_zeros(filled, self._heads * self._groups * self._head_width)
+        mixed = self._mixed[: self._blocks * width].view(self._blocks, width, self._heads, -1)
+        self._mixed_BKWE = mixed.transpose(1, 2)
 
-    def extend(self) -> Tensor:
-        """Make room for one more token per slot, to be written by `attend` for each layer; their positions."""
+    def extend(self) -> None:
+        """Make room for one more token per slot, to be written by `attend` for each layer."""
         capacity = self._own_kv[0].shape[2]
         if self.length == capacity:
-            for layer, old in enumerate(self._own_kv):
-                self._own_kv[layer] = new = self._empty(old, 2 * capacity)
-                new[:, :, :capacity].copy_(old)
+            self._renew(capacity + max(_STEP, capacity // 8 // _STEP * _STEP))
+        rotation = self._table_CR.index_select(0, self._begin_S + self.length)
+        self._rotation_BW1R = rotation.view(self._blocks, self._width, 1, -1)
+        self._own_bias_C[self.length] = 0.0
         self.length += 1
-        return self._begin_S + (self.length - 1)
 
-    def attend(self, layer: int, qkv: Tensor) -> Tensor:
-        """Write the newest keys and values and attend: `qkv` S(H+2K)D, queries already scaled, to S(HD)."""
-        blocks, width, heads, depth = self._blocks, self._width, self._heads, self._head_width
-        qkv = qkv.unflatten(0, (blocks, width))
-        own_kv = self._own_kv[layer]
-        newest = own_kv.view(2, blocks, heads, width, -1, depth)[..., self.length - 1, :]
-        queries_BWHD, kv_BWCD = qkv.split((qkv.shape[2] - 2 * heads, 2 * heads), dim=2)
-        newest.permute(1, 3, 0, 2, 4).copy_(kv_BWCD.unflatten(2, (2, heads)))
-        query = queries_BWHD.unflatten(2, (heads, -1)).transpose(1, 2).contiguous()  # BKWGD
-        group = query.shape[3]
-        prompt_keys, prompt_values = self._block_kv[layer]
-        own_keys, own_values = own_kv[:, :, : self.length]
+    def _renew(self, capacity: int, kept: Tensor | None = None) -> None:
+        """Suffixes of another capacity, or those of `kept`, and all that depends on their shape."""
+        blocks, rows = self._blocks * self._heads, self._width * self._groups
+        suffixes, length, depth = blocks * self._width, self.length, self._head_width
+        for layer, old in enumerate(self._own_kv):
+            self._own_kv[layer] = new = old.new_empty(2, suffixes, capacity, depth)
+            new[:, :, length:].zero_()
+            if kept is not None:
+                torch.index_select(old[:, :, :length], 1, kept, out=new[:, :, :length])
+            elif length:
+                new[:, :, :length].copy_(old[:, :, :length])
+        by_slot = [kv.view(2, self._blocks, self._heads, self._width, capacity, depth) for kv in self._own_kv]
+        slots = [kv.transpose(2, 3).unbind() for kv in by_slot]  # BWKCD
+        self._key_slots = [torch.view_as_complex(keys.unflatten(-1, (-1, 2))) for keys, _ in slots]
+        self._value_slots = [values for _, values in slots]
+        self._own = [(keys.transpose(1, 2), values) for keys, values in self._own_kv]
+        positions = torch.arange(self.longest + capacity, device=self._lengths_P.device)
+        self._table_CR = self._rotations(positions)
+        self._own_bias_C = self._pad_bias.new_full((capacity,), -torch.inf)
+        self._own_bias_C[:length] = 0.0
+        scores = self._pad_bias.new_empty(2, blocks, rows, self.longest + capacity)
+        self._scores, self._probs = scores.unbind()
+        of_slot = scores.view(2, suffixes, self._groups, -1)[..., self.longest :]
+        self._scores_of_slot, self._probs_of_slot = of_slot.unbind()
+        self._scores_of_block = self._scores[..., : self.longest]
+        self._probs_of_block = self._probs[..., : self.longest].split(_SUMMED_AT_ONCE, dim=2)
 
-        shared = torch.bmm(query.view(blocks * heads, width * group, depth), prompt_keys.transpose(1, 2))
-        own = torch.bmm(query.view(blocks * heads * width, group, depth), own_keys.transpose(1, 2))
-        split = shared.shape[2]
-        scores = shared.new_empty(blocks * heads, width * group, split + self.length)
-        per_slot = scores.view(blocks * heads * width, group, split + self.length)
-        torch.add(shared, self._pad_bias, out=scores[..., :split])
-        per_slot[..., split:].copy_(own)
-        probs = torch.softmax(scores, -1)
-        mixed = torch.bmm(probs[..., : min(split, _SUMMED_AT_ONCE)], prompt_values[:, :_SUMMED_AT_ONCE])
-        for begin in range(_SUMMED_AT_ONCE, split, _SUMMED_AT_ONCE):
-            end = min(split, begin + _SUMMED_AT_ONCE)
-            mixed.baddbmm_(probs[..., begin:end], prompt_values[:, begin:end])
-        mixed.view(query.shape[0] * heads * width, group, depth).baddbmm_(
-            probs.view_as(per_slot)[..., split:], own_values
-        )
-        return mixed.view(blocks, heads, width, group * depth).transpose(1, 2).reshape(blocks * width, -1)
-
-    def _empty(self, like: Tensor, capacity: int) -> Tensor:
-        return like.new_empty(2, self._blocks * self._heads * self._width, capacity, self._head_width)
+    def attend(self, layer: int, pairs: Tensor, values: Tensor) -> Tensor:
+        """Write the newest keys and values and attend; S or more rows of `prorl.learn.llama.Attend`."""
+        slots = (self._blocks, self._width)
+        pairs_BWhR = pairs[: len(self._begin_S)].unflatten(0, slots)
+        heads = pairs_BWhR.shape[2] - self._heads
+        queries, keys = pairs_BWhR.split((heads, self._heads), dim=2)
+        grouped = queries.unflatten(2, (self._heads, -1))
+        torch.mul(grouped, self._rotation_BW1R.unsqueeze(2), out=self._query_BWKGR)
+        newest = self.length - 1
+        torch.mul(keys, self._rotation_BW1R, out=self._key_slots[layer].select(3, newest))
+        self._value_slots[layer].select(3, newest).copy_(values[: len(self._begin_S)].unflatten(0, slots))
+        shared = torch.bmm(self._query_of_block, self._prompt_keys[layer])
+        torch.add(shared, self._pad_bias, out=self._scores_of_block)
+        own_keys, own_values = self._own[layer]
+        own = torch.bmm(self._query_of_slot, own_keys)
+        torch.add(own, self._own_bias_C, out=self._scores_of_slot)
+        torch.softmax(self._scores, -1, out=self._probs)
+        first, *others = zip(self._probs_of_block, self._prompt_values[layer], strict=True)
+        mixed = torch.bmm(*first)
+        for part in others:
+            mixed.baddbmm_(*part)
+        mixed.view_as(self._query_of_slot).baddbmm_(self._probs_of_slot, own_values)
+        self._mixed_BKWE.copy_(mixed.view(self._mixed_BKWE.shape))
+        return self._mixed
 
     def _suffix_index(self, slots: Sequence[int], new_width: int) -> Tensor:
         """Where the suffixes of `slots` lie now, in the order (block, head, slot) of the new layout."""

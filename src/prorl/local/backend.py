@@ -82,7 +82,8 @@ class LocalBackend:
         """Let the engine serve the learner's weights as `version`; SyncError where the probe shows others."""
         self.engine.publish(version)
         prompt, tokens = halves(self._probe)
-        decoded, learned = self.engine.score(prompt, tokens), self.learner.score(prompt, tokens)
+        finish_score = self.engine.begin_score(prompt, tokens)
+        learned, decoded = self.learner.score(prompt, tokens), finish_score()
         import torch
 
         # TF32, where somebody has allowed it, keeps hardly more bits than bfloat16.

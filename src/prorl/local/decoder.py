@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import inspect
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -22,7 +23,7 @@ from transformers import DynamicCache, PreTrainedModel
 from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 
 from prorl.learn.linear import linear, padded
-from prorl.learn.llama import Layer, attended, hidden_states, unsupported_reason
+from prorl.learn.llama import Attend, Layer, attended, hidden_states, rotations, unsupported_reason
 from prorl.local.attention import AttentionCache
 from prorl.rollout.pipeline import grouped
 
@@ -31,7 +32,8 @@ _PROMPT_TOKENS_AT_ONCE = (512, 2**14)
 # prompt positions whose attention costs a block as much as one more slot costs; measured on a 3M-parameter model
 _POSITIONS_PER_SLOT = 400
 # A matrix product gives every row the same bits whatever the rows beside it, from so many rows on: fewer take other
-# kernels. Prompts are padded to a multiple of PAD_TO, so that vectorised sums over positions fall alike.
+# kernels. Prompts are padded to a multiple of PAD_TO, so that vectorised sums over positions fall alike; it is one of
+# ROWS too.
 FEWEST_ROWS = 4
 PAD_TO = 32
 _NEEDED = ("input_ids", "attention_mask", "position_ids", "past_key_values")
@@ -105,8 +107,9 @@ class LlamaDecoder:
         head = self._model.lm_head.weight
         # by padded length, so that what is computed for a prompt is its own
         buckets = grouped(range(len(prompts)), lambda index: -(-len(prompts[index]) // PAD_TO) * PAD_TO)
-        shape = (2, len(prompts), first.key_heads, max(buckets), first.head_width)
-        prompt_kv = [head.new_zeros(shape) for _ in self._layers]
+        prompt_kv = head.new_zeros(
+            len(self._layers), 2, len(prompts), first.key_heads, max(buckets), first.head_width
+        )
         lengths_P = torch.tensor([len(prompt) for prompt in prompts], device=head.device)
         logits_PV = head.new_empty(len(prompts), len(head))
         for longest, members in buckets.items():
@@ -117,30 +120,31 @@ class LlamaDecoder:
                 filled = [[*prompts[index], *fillers[index]] for index in some]
                 tokens_PL = torch.tensor(filled, device=head.device)
                 logits_PV[chosen] = self._prompt_logits(tokens_PL, lengths_P[chosen], chosen, prompt_kv)
-        return LlamaDecoding(self, AttentionCache(prompt_kv, lengths_P)), logits_PV
+        cache = AttentionCache(prompt_kv, lengths_P, self.group, partial(rotations, self._model))
+        return LlamaDecoding(self, cache), logits_PV
 
     def _prompt_logits(
-        self, tokens_PL: Tensor, lengths_P: Tensor, chosen_P: Tensor, kv_out: Sequence[Tensor]
+        self, tokens_PL: Tensor, lengths_P: Tensor, chosen_P: Tensor, kv_out: Tensor
     ) -> Tensor:
         """Logits after each prompt; its keys and values go to `chosen_P` of the caches."""
         prompts, longest = tokens_PL.shape
-        positions = torch.arange(longest, device=tokens_PL.device).repeat(prompts)
+        rotation = rotations(self._model, torch.arange(longest, device=tokens_PL.device)).repeat(prompts, 1)
 
-        def attend(layer: int, qkv: Tensor) -> Tensor:
+        def attend(layer: int, pairs: Tensor, values: Tensor) -> Tensor:
             # padding is on the right, so the causal mask alone hides it from every true position
-            mixed, *key_value = attended(qkv, prompts, kv_out[layer].shape[2])
+            mixed, *key_value = attended(pairs, values, rotation, prompts)
             for kept, computed in zip(kv_out[layer], key_value, strict=True):
                 kept[chosen_P, :, :longest] = computed
             return mixed
 
-        hidden = self.hidden(tokens_PL.flatten(), positions, attend).view(prompts, longest, -1)
-        return self.logits(hidden[torch.arange(prompts, device=hidden.device), lengths_P - 1])
+        hidden = hidden_states(self._model, self._layers, tokens_PL.flatten(), attend)
+        last_P = torch.arange(prompts, device=hidden.device) * longest + lengths_P - 1
+        return self.logits(hidden[last_P])
 
-    def hidden(
-        self, tokens_N: Tensor, positions_N: Tensor, attend: Callable[[int, Tensor], Tensor]
-    ) -> Tensor:
-        """As `hidden_states`."""
-        return hidden_states(self._model, self._layers, tokens_N, positions_N, attend)
+    def next_logits(self, tokens_S: Tensor, attend: Attend) -> Tensor:
+        """Logits after one more token per slot, shape SV."""
+        hidden = hidden_states(self._model, self._layers, padded(tokens_S), attend)
+        return self.logits(hidden)[: len(tokens_S)]
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Next-token logits of final hidden states."""
@@ -172,8 +176,8 @@ class LlamaDecoding:
     @torch.inference_mode()
     def step(self, tokens_S: Tensor) -> Tensor:
         """Append one token per slot; the logits of the next, shape SV."""
-        positions_S = self._cache.extend()
-        return self._decoder.logits(self._decoder.hidden(tokens_S, positions_S, self._cache.attend))
+        self._cache.extend()
+        return self._decoder.next_logits(tokens_S, self._cache.attend)
 
 
 class FallbackDecoder:

@@ -11,7 +11,8 @@ Random numbers come from a counter-based hash of (seed, sample, position) (split
 
 import math
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from itertools import count, product
 from typing import NamedTuple
 
@@ -27,6 +28,7 @@ from prorl.local.decoder import Decoder, Decoding, FallbackDecoder, LlamaDecoder
 from prorl.local.workers import Workers, WorkersError
 from prorl.types import Completion, Request, Sampling, log_probs, token_ids
 
+_AHEAD = 16  # tokens for which random numbers are made at once
 _COMPACT_BELOW = 0.85  # of the slots are alive: dropping the others then pays for copying the caches
 
 
@@ -64,6 +66,7 @@ class Wave:
             [request.seed for request, _ in slots], [sample for _, sample in slots], device
         )
         self._begun_S = torch.tensor([len(request.begun) for request, _ in slots], device=device)
+        self._bits_AS = self._keys_S.new_empty(_AHEAD, len(slots))
         self._live_S = torch.tensor(layout.live, device=device)
         self._tokens_TS = torch.empty(self._sampling.limit, len(slots), dtype=torch.long, device=device)
         self._logps_TS = torch.empty(self._sampling.limit, len(slots), device=device)
@@ -89,7 +92,11 @@ class Wave:
         """Append a token to every slot; the live slots that finished, and whether each stopped by itself."""
         if self._length:
             self._logits_SV = self._decoding.step(self._tokens_TS[self._length - 1])
-        tokens_S, logps_S = draw(self._logits_SV, self._keys_S, self._begun_S + self._length, self._sampling)
+        ahead = self._length % _AHEAD
+        if not ahead:
+            positions_A = torch.arange(self._length, self._length + _AHEAD, device=self._begun_S.device)
+            self._bits_AS = absorb(self._keys_S, self._begun_S + positions_A[:, None])
+        tokens_S, logps_S = draw(self._logits_SV, self._bits_AS[ahead], self._sampling)
         self._tokens_TS[self._length] = tokens_S
         self._logps_TS[self._length] = logps_S
         self._length += 1
@@ -122,6 +129,7 @@ class Wave:
         self._slot_rows = [rows[index] for index in layout.rows]
         kept = torch.tensor([sources[index] for index in layout.rows], device=self._live_S.device)
         self._keys_S, self._begun_S = self._keys_S[kept], self._begun_S[kept]
+        self._bits_AS = self._bits_AS[:, kept]
         self._live_S = torch.tensor(layout.live, device=kept.device)
         self._tokens_TS = self._tokens_TS[:, kept]
         self._logps_TS = self._logps_TS[:, kept]
@@ -189,6 +197,10 @@ class LocalEngine:
         self._wave = None
         self._queue.clear()
         return cut
+
+    def begin_score(self, prompt: Sequence[int], tokens: Sequence[int]) -> Callable[[], list[float]]:
+        """As `score`, when the returned function is called."""
+        return partial(self.score, prompt, tokens)
 
     @torch.inference_mode()
     def score(self, prompt: Sequence[int], tokens: Sequence[int]) -> list[float]:
@@ -279,15 +291,20 @@ class WorkersEngine:
         """All that is in flight, to its end: how far each worker is now depends on its speed."""
         return [done for fresh in iter(self.poll, []) for done in fresh]
 
-    def score(self, prompt: Sequence[int], tokens: Sequence[int]) -> list[float]:
-        """As `LocalEngine`, by every worker; WorkersError where they do not agree to the last bit."""
+    def begin_score(self, prompt: Sequence[int], tokens: Sequence[int]) -> Callable[[], list[float]]:
+        """As `LocalEngine`, by every worker, at once; WorkersError where they do not agree to the last bit."""
         asked = (self._alone.settings, self.version, prompt, tokens)
-        logps: list[list[float]] = self._workers.everywhere(score_in_worker, asked)
-        if any(other != logps[0] for other in logps):
-            raise WorkersError(
-                "worker processes compute different log-probs of the same tokens: set workers=1"
-            )
-        return logps[0]
+        by_worker = self._workers.everywhere(score_in_worker, asked)
+
+        def finish() -> list[float]:
+            logps: list[list[float]] = list(by_worker)
+            if any(other != logps[0] for other in logps):
+                raise WorkersError(
+                    "worker processes compute different log-probs of the same tokens: set workers=1"
+                )
+            return logps[0]
+
+        return finish
 
     def _deal(self) -> None:
         """Hand out equal parts, one for each worker or several where one would have too many rows at a time."""
@@ -387,10 +404,8 @@ def uniform(bits: Tensor) -> Tensor:
     return _shift_right(bits, 11).double() * 2.0**-53
 
 
-def draw(
-    logits_RV: Tensor, keys_R: Tensor, position: int | Tensor, sampling: Sampling
-) -> tuple[Tensor, Tensor]:
-    """Sample one token per row, at a position of all rows or of each; tokens and their log-probs, both of shape R.
+def draw(logits_RV: Tensor, bits_R: Tensor, sampling: Sampling) -> tuple[Tensor, Tensor]:
+    """Sample one token per row by its random bits; tokens and their log-probs, both of shape R.
 
     The log-prob is that of the untruncated temperature-scaled distribution, also with `top_p` below 1: the learner
     recomputes it without knowing the nucleus. Temperature 0 takes the most probable token and reports its log-prob at
@@ -401,10 +416,9 @@ def draw(
         return tokens, token_logps(logits_RV, tokens)
     logits = logits_RV.float()
     probs = torch.softmax(logits if sampling.temperature == 1.0 else logits / sampling.temperature, -1)
-    bits = absorb(keys_R, position)
-    tokens = _inverse_cdf(probs, bits)
+    tokens = _inverse_cdf(probs, bits_R)
     if sampling.top_p < 1.0:
-        _redraw_outside_nucleus(tokens, probs, bits, sampling.top_p)
+        _redraw_outside_nucleus(tokens, probs, bits_R, sampling.top_p)
     return tokens, probs.gather(-1, tokens[:, None]).squeeze(-1).log()
 
 

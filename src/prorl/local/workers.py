@@ -218,10 +218,11 @@ class Workers:
                 self._add_gradient(*self._slots.pop(ticket))
             yield self._values.pop(ticket)[0]
 
-    def everywhere(self, function: Function, item: Any) -> list[Any]:
-        """The one value that `function` yields in each worker."""
+    def everywhere(self, function: Function, item: Any) -> Iterator[Any]:
+        """The one value that `function` yields in each worker; all begin at once."""
         tickets = [self.submit(function, item, worker=index) for index in range(self.count)]
-        return list(self._collect(tickets, gradients=False))
+        self._deal()
+        return self._collect(tickets, gradients=False)
 
     def incidents(self) -> list[str]:
         """How many workers were replaced and why, since this was last asked: at most one sentence."""
