@@ -3,8 +3,8 @@
 Attention is two pairs of batched matrix products around one softmax. On a CPU this is several times faster than
 `scaled_dot_product_attention` at one query per sequence; the query heads of a group are folded into the query length,
 so keys and values are never repeated. Invariant: the first `length` columns of every suffix are written, the others
-zero. A small model spends half of its time in small operations, so what all layers have in common, and what is a view,
-is made once for each token or layout.
+zero. A small model spends half of its time in small operations, so what all layers have in common, and every view, is
+made once for each token or layout.
 
 Dimensions: P prompts, B blocks, W slots per block, S = B·W slots, H query heads, K key heads, G = H / K, Y layers,
 L padded prompt length, C capacity of a suffix, D head width, N tokens. A leading 2 is (keys, values).
@@ -17,8 +17,8 @@ from torch import Tensor
 
 from prorl.learn.linear import ROWS
 
-# positions by which suffixes grow, or an eighth: all of the capacity is computed, as products of matrices that lie one
-# after the other in memory are up to three times as fast as with gaps between them
+# positions by which suffixes grow, or an eighth: all of the capacity is computed, as products of matrices that follow
+# each other in memory are up to three times as fast as with gaps between them
 _STEP = 16
 _SUMMED_AT_ONCE = 128  # positions: longer sums are cut by their length, so padding would change their bits
 
