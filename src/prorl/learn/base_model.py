@@ -51,7 +51,7 @@ from prorl.learn.model import ModelError
 from prorl.learn.parallel import Held, Runner
 from prorl.rollout.pipeline import TAGS, ChatRenderer
 
-VERSION = 2  # to be raised with every change of this file that changes the trained weights
+VERSION = 3  # to be raised with every change of this file that changes the trained weights
 RECORD = "warmup.json"
 MICRO_BATCH = 16  # sequences of similar length computed together: little padding
 RAMP = 0.1  # share of the steps over which the learning rate rises
