@@ -1,4 +1,4 @@
-"""Linear layers on a processor with AVX-512 by oneDNN, which is a part of torch.
+"""Linear layers by oneDNN, which is a part of torch: with AVX-512 all, without it large ones whose weights stay.
 
 Torch itself multiplies float32 matrices by MKL, which leaves half of the vector width of AMD's AVX-512 idle.
 Invariants: the numbers of `torch.nn.functional.linear` and its gradients, up to float rounding; a row has the same
@@ -15,9 +15,7 @@ from torch import Tensor
 
 ROWS = 16  # rows are filled up to a multiple of so many: oneDNN makes code for every shape that it meets
 SINCE = (2, 13)
-LARGE = (
-    2**16
-)  # weights, from which on oneDNN gains with AVX2 more than the 7 µs that its calls cost beyond MKL's
+LARGE = 2**16  # weights, with which oneDNN gains without AVX-512 what its calls cost, 7 µs more than MKL's
 
 
 def linear(x_NK: Tensor, weight_MK: Tensor, bias_M: Tensor | None = None) -> Tensor:
@@ -31,14 +29,14 @@ def linear(x_NK: Tensor, weight_MK: Tensor, bias_M: Tensor | None = None) -> Ten
 
 
 def prepared(weight_MK: Tensor, bias_M: Tensor | None) -> Callable[[Tensor], Tensor]:
-    """`linear` by these weights without gradients, for a multiple of `ROWS` rows: the same bits, in less time.
+    """As `linear` by these weights, float32 and without gradients, for a multiple of `ROWS` rows, in less time.
 
-    The weights may be copied: oneDNN arranges them anew in every call, or once, here.
+    The weights may be copied: oneDNN arranges them anew in every call of `linear`, and here once.
     """
-    worth = _wide() or weight_MK.numel() >= LARGE
-    if not (_onednn() and worth and weight_MK.is_cpu):
+    multiply = _onednn() if weight_MK.is_cpu and (_wide() or weight_MK.numel() >= LARGE) else None
+    if multiply is None:
         return partial(F.linear, weight=weight_MK, bias=bias_M)
-    arranged, multiply = torch.ops.mkldnn._reorder_linear_weight(weight_MK, None), _onednn()
+    arranged = torch.ops.mkldnn._reorder_linear_weight(weight_MK, None)
     return lambda x_NK: multiply(x_NK, arranged, bias_M, "none", [], "")
 
 
@@ -79,9 +77,8 @@ def _product(x_NK: Tensor, weight_MK: Tensor, bias_M: Tensor | None = None) -> T
 @cache
 def _onednn() -> Any:
     new = tuple(map(int, torch.__version__.split(".")[:2])) >= SINCE
-    return (
-        torch.ops.mkldnn._linear_pointwise.default if new and torch.backends.mkldnn.is_available() else None
-    )
+    known = new and torch.backends.mkldnn.is_available()
+    return torch.ops.mkldnn._linear_pointwise.default if known else None
 
 
 @cache

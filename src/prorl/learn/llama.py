@@ -100,7 +100,7 @@ class Layer:
         x_NE = x_NE + self._out(mixed)
         normed = self._normed(x_NE, self._norms[1])
         parts = [multiply(normed) for multiply in self._gate_up]
-        gate, up = parts if len(parts) > 1 else parts[0].chunk(2, dim=1)
+        gate, up = parts[0].chunk(2, dim=1) if self._fused else parts
         return x_NE + self._down(F.silu(gate) * up)
 
     def _normed(self, x_NE: Tensor, norm: Any) -> Tensor:

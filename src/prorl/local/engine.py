@@ -66,7 +66,7 @@ class Wave:
             [request.seed for request, _ in slots], [sample for _, sample in slots], device
         )
         self._begun_S = torch.tensor([len(request.begun) for request, _ in slots], device=device)
-        self._bits_AS = self._keys_S.new_empty(_AHEAD, len(slots))
+        self._bits_AS: Tensor  # random numbers of the tokens ahead
         self._live_S = torch.tensor(layout.live, device=device)
         self._tokens_TS = torch.empty(self._sampling.limit, len(slots), dtype=torch.long, device=device)
         self._logps_TS = torch.empty(self._sampling.limit, len(slots), device=device)
