@@ -26,7 +26,7 @@ from prorl.envs.extract import ANSWER_CLOSE, ANSWER_OPEN, THINK_CLOSE, THINK_OPE
 from prorl.envs.mixture import KEPT
 from prorl.envs.seeds import derive
 from prorl.envs.types import Problem, Turn, Verdict
-from prorl.stopwatch import Stopwatch
+from prorl.stopwatch import Stopwatch, unheard
 from prorl.types import (
     Completion,
     Engine,
@@ -67,10 +67,6 @@ class WaitEnded(Exception):
 def wait_silently(_reason: str, seconds: float) -> None:
     """A `Wait` that tells nobody."""
     time.sleep(seconds)
-
-
-def unwatched() -> None:
-    """The sign of life of judging that nobody watches."""
 
 
 class ChatRenderer:
@@ -283,7 +279,7 @@ def sample_problems(
 
 
 def judge_all(
-    judge: Judge, items: Mapping[int, Item], wait: Wait = wait_silently, beat: Callable[[], None] = unwatched
+    judge: Judge, items: Mapping[int, Item], wait: Wait = wait_silently, beat: Callable[[], None] = unheard
 ) -> dict[int, Verdict]:
     """Submit items under their tickets and block until all are judged."""
     for ticket, (problem, text) in items.items():
@@ -296,7 +292,7 @@ def collect_verdicts(
     verdicts: Mapping[int, Verdict],
     expected: int,
     wait: Wait = wait_silently,
-    beat: Callable[[], None] = unwatched,
+    beat: Callable[[], None] = unheard,
 ) -> dict[int, Verdict]:
     """`verdicts` and those still outstanding, `expected` in all; a sign of life whenever some have come."""
     found = dict(verdicts)
@@ -314,7 +310,7 @@ def rejudge_errors(
     items: Sequence[Item],
     verdicts: Mapping[int, Verdict],
     wait: Wait,
-    beat: Callable[[], None] = unwatched,
+    beat: Callable[[], None] = unheard,
 ) -> dict[int, Verdict]:
     """`verdicts` by position in `items`, with errors judged once more, those of a task that is out until it heals."""
     healed = dict(verdicts)
