@@ -9,15 +9,7 @@ from typing import TYPE_CHECKING, Any
 from prorl.algo.adaptive_levels import level_weights
 from prorl.config.fields import RampConfig, Schedule
 from prorl.config.recipe import RecipeError, check
-from prorl.config.schema import (
-    HPARAMS,
-    AdaptiveConfig,
-    DetectorConfig,
-    RunConfig,
-    StageConfig,
-    TaskConfig,
-    setting,
-)
+from prorl.config.schema import HPARAMS, AdaptiveConfig, DetectorConfig, RunConfig, StageConfig, setting
 from prorl.envs.base import ProceduralTask
 from prorl.envs.errors import nearest
 from prorl.envs.registry import make_task
@@ -117,19 +109,17 @@ def staged(config: RunConfig, stages: Sequence[StageConfig], source: str) -> Run
     return check(data, source)
 
 
-def _levels_of(name: str, task: TaskConfig) -> tuple[int, ...]:
-    made = make_task(name, own=task.use)
-    if not isinstance(made, ProceduralTask):
-        raise RecipeError(f"tasks.{name}.adaptive: this task has no levels to choose from")
-    return made.levels
-
-
 def _adaptive_levels(config: RunConfig) -> dict[str, tuple[int, ...]]:
     found = {}
     for name, task in config.tasks.items():
         if task.adaptive is not None:
-            asked = (level for level, weight in task.levels.items() if weight)
-            found[name] = levels = tuple(sorted(asked)) or _levels_of(name, task)
+            levels = tuple(sorted(level for level, weight in task.levels.items() if weight))
+            if not levels:
+                made = make_task(name, own=task.use)
+                if not isinstance(made, ProceduralTask):
+                    raise RecipeError(f"tasks.{name}.adaptive: this task has no levels to choose from")
+                levels = made.levels
+            found[name] = levels
             if task.adaptive.start not in levels:
                 raise RecipeError(
                     f"tasks.{name}.adaptive.start is {task.adaptive.start}, which is none of its levels: "
