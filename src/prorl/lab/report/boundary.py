@@ -9,7 +9,7 @@ from statistics import fmean
 from typing import Any
 
 from prorl.control.events import LevelRaised
-from prorl.envs.files import StorageError, decode_json
+from prorl.envs.files import StorageError
 from prorl.envs.registry import TASKS
 from prorl.lab import results
 from prorl.lab.creativity import INDEX, creativity_tables, read_creativity
@@ -25,7 +25,7 @@ from prorl.lab.results import NAMES, PARTS, Pair
 from prorl.lab.tables import Cell, Figure, Number, Table, count, listing, points
 from prorl.rollout.pipeline import grouped, unanswered_share
 from prorl.run.history import read_events
-from prorl.run.layout import CONFIG, EVALS
+from prorl.run.layout import EVALS, read_config
 
 HOW_TO_READ = (
     "The share of problems solved by at least one of k responses; bands are 95 % intervals over problems."
@@ -326,25 +326,18 @@ def trained_levels(folder: Path) -> Levels:
     A recipe that cannot be read, which a page says elsewhere, says nothing.
     """
     try:
-        config: Mapping[str, Any] = decode_json((folder / CONFIG).read_bytes())
-        highest = {
-            name: asked["adaptive"]["start"]
-            for name, asked in config["tasks"].items()
-            if asked.get("adaptive")
-        }
+        tasks = read_config(folder)["tasks"]
+        highest = {name: asked["adaptive"]["start"] for name, asked in tasks.items() if asked.get("adaptive")}
         for event in read_events(folder) if highest else ():
             # A branch may begin above what its parent reached, or no longer adapt a task.
             if isinstance(event, LevelRaised) and event.task in highest:
                 highest[event.task] = max(highest[event.task], event.level)
-        levels = {
-            name: [int(level) for level, weight in asked["levels"].items() if weight]
-            or (TASKS[name](None).levels if name in TASKS else ())
-            for name, asked in config["tasks"].items()
-        }
-        return {
-            name: tuple(level for level in of if level <= highest.get(name, level))
-            for name, of in levels.items()
-        }
+        found = {}
+        for name, asked in tasks.items():
+            drawn = [int(level) for level, weight in asked["levels"].items() if weight]
+            levels = drawn or (TASKS[name](None).levels if name in TASKS else ())
+            found[name] = tuple(level for level in levels if level <= highest.get(name, level))
+        return found
     except (OSError, ValueError, KeyError, TypeError, AttributeError, StorageError):
         return {}
 
