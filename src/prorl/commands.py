@@ -42,6 +42,7 @@ EXCERPT = 80  # characters of an unreadable line that are journalled
 UNREADABLE = "unreadable"  # the name of a line that is no command
 WORDS = ("pause", "resume", "stop", "save", "validation", "reset-reference", "roll-back")
 ALL = f"{', '.join(WORDS)}, note TEXT, or KEY=VALUE with one of {', '.join(HPARAMS)}"
+KEYS = {name: key for key, name in HPARAMS.items()}  # of `HParams` → of the recipe
 PLANNED = "plan"  # as a value: the operator gives the hyperparameter back to the recipe
 FAR = 10.0  # times up or down, from which on a hyperparameter moves only when that is confirmed
 # A roll back undoes these; others are obeyed again.
@@ -263,8 +264,7 @@ def _overrides(
     unknown = next((key for key in settings if key not in HPARAMS), None)
     if unknown is not None:
         raise CommandError(f"{unknown!r} cannot change during a run{_hint(unknown, *HPARAMS)}")
-    keys = {name: key for key, name in HPARAMS.items()}
-    held = {keys[name]: value for name, value in state.overrides.items()} | dict(settings)
+    held = {KEYS[name]: value for name, value in state.overrides.items()} | dict(settings)
     held = {key: value for key, value in held.items() if value != PLANNED}
     entered = state.stage + 1
     on_top = StageConfig(at=0, set=held)
@@ -282,8 +282,7 @@ def _overrides(
 
 def require_overrides(config: RunConfig, state: RunState) -> None:
     """RecipeError where what the operator has set contradicts the recipe under which a run is to go on."""
-    keys = {name: key for key, name in HPARAMS.items()}
-    held = StageConfig(at=0, set={keys[name]: value for name, value in state.overrides.items()})
+    held = StageConfig(at=0, set={KEYS[name]: value for name, value in state.overrides.items()})
     staged(config, (*config.stages[: state.stage + 1], held), "with what `prorl tell` has set")
 
 
