@@ -20,13 +20,7 @@ from prorl.envs.datasets.convert import (
     require_readable,
 )
 from prorl.envs.errors import UsageError
-from prorl.envs.extract import (
-    ANSWER_CLOSE,
-    ANSWER_OPEN,
-    after_thinking,
-    extract_answer,
-    extract_code,
-)
+from prorl.envs.extract import ANSWER_CLOSE, ANSWER_OPEN, after_thinking, extract_answer, extract_code
 from prorl.envs.sandbox.jobs import Limits
 from prorl.envs.types import Verdict
 from prorl.envs.verifiers import published_checkers

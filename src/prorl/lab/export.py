@@ -316,12 +316,10 @@ def _validation_table(first: Validated, last: Validated, best: Validated) -> str
     shown = (first, last, best)
     names = (f"step {first.step}", f"step {last.step}, the last", f"step {best.step}, the best")
     domains = dict.fromkeys(domain for one in shown for domain in one.domains)
-    scores: dict[str, list[float | None]]
-    scores = {domain: [one.domains.get(domain) for one in shown] for domain in domains}
-    scores["mean"] = [one.score for one in shown]
     rows: list[tuple[Cell, ...]] = []
-    for name, of_name in scores.items():
-        rows.append((name, *(Number(value=one, form=".1%") for one in of_name)))
+    for domain in domains:
+        rows.append((domain, *(Number(one.domains.get(domain), ".1%") for one in shown)))
+    rows.append(("mean", *(Number(one.score, ".1%") for one in shown)))
     return to_markdown(Table(title="", columns=("domain", *names), rows=tuple(rows)))
 
 
