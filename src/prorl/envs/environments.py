@@ -20,8 +20,7 @@ from prorl.envs.types import Problem, Turn, Verdict
 def verifiers_task(environment: Any) -> EnvironmentTask:
     """An environment of `verifiers` as a task: the id of an installed one with its defaults, or a `Taskset`.
 
-    Raises:
-        UsageError: `verifiers` is not installed, or there is more to the environment than one turn of text.
+    Raises UsageError: `verifiers` is not installed, or there is more to the environment than one turn of text.
     """
     try:
         import verifiers.v1 as vf

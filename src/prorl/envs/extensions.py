@@ -75,8 +75,7 @@ def absolute(use: str, folder: Path) -> str:
 def find(use: str) -> Extension:
     """Read code where it lies, without running it.
 
-    Raises:
-        UsageError: it is not of the form, there is no such file or module, or the file is no Python.
+    Raises UsageError: it is not of the form, there is no such file or module, or the file is no Python.
     """
     place, name = _parts(use)
     if not place or not (name.isidentifier() or place in (ENVIRONMENTS, FOLDERS)):
@@ -102,8 +101,7 @@ def find(use: str) -> Extension:
 def load(extension: Extension) -> Any:
     """What the name stands for in the module, which is run, once in a process.
 
-    Raises:
-        UsageError: the module fails, or has no such name.
+    Raises UsageError: the module fails, or has no such name.
     """
     place, name = _parts(extension.use)
     if place == FOLDERS:
@@ -129,10 +127,8 @@ def load_task(extension: Extension, name: str, levels: Mapping[int, float] | Non
     """A task of the user's own under the name that the recipe gives it.
 
     `NAME` is a subclass of `ProceduralTask`, which is given the weights of its levels; or anything that returns a
-    task when it is called with nothing.
-
-    Raises:
-        UsageError: it is neither, or cannot be made; a level that it does not train.
+    task when it is called with nothing. Raises UsageError: it is neither, or cannot be made; a level that it does not
+    train.
     """
     make = load(extension)
     try:
@@ -165,10 +161,7 @@ def load_reward(extension: Extension) -> Reward:
     - `f(data_source, solution_str, ground_truth, extra_info)` as verl's `compute_score`.
 
     It returns a score in [0, 1], a `Verdict`, or None where it cannot tell; TRL's a list of them, verl's may return a
-    dict with `score`.
-
-    Raises:
-        UsageError: it cannot be loaded, or is no function.
+    dict with `score`. Raises UsageError: it cannot be loaded, or is no function.
     """
     function = load(extension)
     if not callable(function):

@@ -133,9 +133,8 @@ class HarborTask(FixedTask):
     def __init__(self, place: Path) -> None:
         """`place` is the folder of a task, or has such folders in it.
 
-        Raises:
-            UsageError: there is none, one is more than a single turn in one container, or no engine is installed.
-            EngineError: an image can be neither pulled nor built.
+        Raises UsageError: there is none, one is more than a single turn in one container, or no engine is installed;
+        EngineError: an image can be neither pulled nor built.
         """
         self._folders = {folder.key: folder for folder in map(_read, _places(place))}
         self.verdict_seconds = max(folder.seconds for folder in self._folders.values()) + OVERHEAD_SECONDS

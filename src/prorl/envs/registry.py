@@ -49,11 +49,8 @@ def make_task(
     """The task called `name`, drawing its levels by the given weights; default: all trained levels equally often.
 
     `own` says where a task of the user's own is, which then gets the name. `FILE.py:NAME` as a name is such a place.
-
-    Raises:
-        UsageError: an unknown name.
-        UsageError: a task of the user's own that cannot be used.
-        ValueError: a level that the task does not train.
+    Raises UsageError: an unknown name, or a task of the user's own that cannot be used; ValueError: a level that the
+    task does not train.
     """
     if own is None and name in TASKS:
         return TASKS[name](levels)
@@ -85,10 +82,8 @@ class VerifierSpec:
 def make_verifier(spec: VerifierSpec) -> Callable[[Problem, str], Verdict]:
     """A function that judges problems of the spec's tasks, whatever levels they were drawn at, in one sandbox.
 
-    Raises:
-        UsageError: an unknown task.
-        UsageError: code of the user's own that cannot be used.
-        DataError: a data set that is not prepared.
+    Raises UsageError: an unknown task, or code of the user's own that cannot be used; DataError: a data set that is
+    not prepared.
     """
     own = spec.own
     tasks: dict[str, Task] = {name: make_task(name, own=own.get(name)) for name in spec.tasks}
