@@ -12,15 +12,8 @@ from prorl import build
 from prorl.build import Session
 from prorl.cluster.estimate import choose_backend, require_memory
 from prorl.commands import require_overrides
-from prorl.config.recipe import (
-    RecipeError,
-    changed,
-    check,
-    config_hash,
-    differences,
-    result_settings,
-    to_json,
-)
+from prorl.config import recipe
+from prorl.config.recipe import RecipeError, changed, check, config_hash, to_json
 from prorl.config.schema import RunConfig
 from prorl.control.events import Resumed, Warned
 from prorl.control.plan import hparams_at, hparams_now, make_plan
@@ -222,10 +215,10 @@ def _run(
 def _with_runtime_settings(folder: Path, config: RunConfig, overrides: Sequence[str]) -> RunConfig:
     """The recipe with other runtime settings; anything else would be another run."""
     wanted = changed(config, {}, overrides)
-    mine, theirs = result_settings(wanted), result_settings(config)
-    if mine != theirs:
+    mine, theirs = recipe.result_settings(wanted), recipe.result_settings(config)
+    if changes := recipe.differences(mine, theirs):
         raise RecipeError(
-            f"{folder} was started under another recipe ({'; '.join(differences(mine, theirs))}): resume it without "
+            f"{folder} was started under another recipe ({'; '.join(changes)}): resume it without "
             f"these changes, or go on under the new recipe as a new run with `prorl train --branch {folder.name} …`"
         )
     return wanted
