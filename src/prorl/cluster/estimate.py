@@ -159,9 +159,8 @@ def plan_gpus(
             separate=separate or config.sampling.max_staleness > 0,
             share=lambda gpus: not parts_problem(gpus, **size.widths),
         )
-    wanted = asked.learners + (0 if asked.colocate else asked.engines * asked.tensor_parallel)
     learners = None if asked.colocate else asked.learners
-    hardware = replace(hardware, gpus=wanted)
+    hardware = replace(hardware, gpus=sum(places(config)))
     return capacity.arrange(size, demand, hardware, learners=learners, tensor_parallel=asked.tensor_parallel)
 
 

@@ -216,11 +216,9 @@ def _after_resume(state: RunState, event: events.Resumed) -> RunState:
     after = replace(after, levels={task: replace(level, recent=()) for task, level in state.levels.items()})
     if event.stages is not None:
         after = replace(after, stage=min(state.stage, event.stages - 1))
-    return (
-        after
-        if event.same_validation
-        else replace(after, best_score=None, best_step=None, last_validation=None)
-    )
+    if not event.same_validation:
+        after = replace(after, best_score=None, best_step=None, last_validation=None)
+    return after
 
 
 def _without(asked: tuple[str, ...], command: str) -> tuple[str, ...]:

@@ -211,14 +211,11 @@ def installed_tasks() -> Mapping[str, str]:
 
 
 def _fault(task: Task) -> str | None:
-    if isinstance(task, ProceduralTask) and not hasattr(task, "weights"):
+    generated = isinstance(task, ProceduralTask)
+    if generated and not hasattr(task, "weights"):
         return "the task's __init__ must call super().__init__(weights)"
     if missing := [member for member in TASK_MEMBERS if not hasattr(task, member)]:
-        way = (
-            "set it in the class"
-            if isinstance(task, ProceduralTask)
-            else "derive it from prorl.envs.ProceduralTask"
-        )
+        way = "set it in the class" if generated else "derive it from prorl.envs.ProceduralTask"
         return f"a task needs {', '.join(missing)}: {way}"
     if not isinstance(task.domain, str):
         return f"the task's domain must be a text, not {task.domain!r}"

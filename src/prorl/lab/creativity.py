@@ -401,10 +401,7 @@ def _interval(estimate: Estimate | None, form: str) -> Number:
 def measure_creativity(
     given: Sequence[Path], corpus: Sequence[Path] | None, name: str | None, lengths: Lengths, console: Console
 ) -> list[Table]:
-    """Compare the kept responses of a run's evaluation, or of evaluation files, with a corpus, and store the result.
-
-    Raises ProrlError: with one sentence that says what to do.
-    """
+    """Compare the kept responses of a run's evaluation, or of evaluation files, with a corpus; store the result."""
     paths = _evaluation_files(given, name)
     read = sorted(  # the base first, then checkpoints by step, then models from elsewhere
         map(read_evaluation, paths), key=lambda one: (one.model != "base", one.step is None, one.step or 0)

@@ -201,11 +201,7 @@ def _options(value: Any) -> tuple[tuple[str, ...], list[str]]:
     where they are not the first ones in order.
     """
     value, labels = parsed(value), []
-    if (
-        isinstance(value, Mapping)
-        and isinstance(value.get("label"), list)
-        and isinstance(value.get("text"), list)
-    ):
+    if isinstance(value, Mapping) and all(isinstance(value.get(key), list) for key in ("label", "text")):
         value, labels = value["text"], [as_text(label) for label in value["label"]]
     elif isinstance(value, Mapping):
         value = [{letter: text} for letter, text in sorted(value.items()) if text is not None]

@@ -58,8 +58,7 @@ def write_report(folders: Sequence[Path], out: Path | None = None) -> Path:
     """Write the page about these runs, which may be training meanwhile; returns its path.
 
     It lies in the run's own directory, or for several runs in the working directory, unless `out` says otherwise.
-    Raises StorageError: a folder holds no run, or the file cannot be written; ProrlError: plotly is not installed
-    completely.
+    Raises StorageError: a folder holds no run, or the file cannot be written; ProrlError: as `page`.
     """
     path = out or (folders[0] / REPORT if len(folders) == 1 else Path(REPORT))
     runs = [read_history(folder) for folder in folders]
