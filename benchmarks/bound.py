@@ -16,7 +16,7 @@ import argparse
 import statistics
 import sys
 from collections.abc import Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from typing import Any
 
 from common import Stepper, add_arguments, load_config, make_base, markdown, product_rate, write_json
@@ -104,7 +104,7 @@ class Side:
         config = load_config(arguments, f"workers={workers}")
         tasks = build.build_tasks(config)
         parts = build.build_session(config, make_base(config), tasks=tasks)
-        backend: Any = stack.enter_context(closing(parts.backend))
+        backend: Any = stack.enter_context(parts).backend
         self.workers = workers
         self._runner = backend.learner.runner
         policy = backend.learner.policy

@@ -15,7 +15,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from contextlib import closing
 from typing import Any
 
 from common import Stepper, add_arguments, load_config, make_base, markdown, write_json
@@ -45,7 +44,7 @@ def turn(arguments: argparse.Namespace) -> None:
     config = load_config(arguments, f"workers={arguments.turn}")
     tasks = build.build_tasks(config)
     parts = build.build_session(config, make_base(config), tasks=tasks)
-    with closing(parts.backend):
+    with parts:
         stepper, hparams = Stepper(parts, tasks, config.seed), hparams_at(make_plan(config), 0)
         for _ in range(WARM):
             stepper.step(hparams)

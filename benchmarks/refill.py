@@ -16,7 +16,6 @@ import statistics
 import sys
 import time
 from collections.abc import Sequence
-from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
@@ -149,7 +148,7 @@ def main(argv: Sequence[str]) -> None:
     config, watched = load_config(arguments, "workers=1"), Watched()
     tasks = build.build_tasks(config)
     parts = build.build_session(config, make_base(config), tasks=tasks)
-    with closing(parts.backend), patch.object(engine, "Wave", watched.wave()):
+    with parts, patch.object(engine, "Wave", watched.wave()):
         stepper, hparams = Stepper(parts, tasks, config.seed), hparams_at(make_plan(config), 0)
         for _ in range(WARM):
             stepper.step(hparams)

@@ -13,7 +13,6 @@ import argparse
 import statistics
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass, replace
 from itertools import chain
 
@@ -94,7 +93,7 @@ def measure_all(
         max_rows=config.engine.max_rows,
     )
     costs: dict[Size, list[Cost]] = {size: [] for size in sizes}
-    with closing(parts.backend):
+    with parts:
         stepper = Stepper(parts, build.build_tasks(config), config.seed)
         for number in range(rounds + 1):
             for size in costs:

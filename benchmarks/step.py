@@ -24,7 +24,6 @@ import time
 import warnings
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from contextlib import closing
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from typing import Any
@@ -252,7 +251,7 @@ def compare(config: RunConfig, tasks: Mixture, base: str, burst: int, pairs: int
     problems = [tasks.problem(draw, "train") for draw in range(draws)]
     parts = build.build_session(config, base, with_reference=plan.needs_reference)
     torch.set_num_threads(cores())  # TRL's: prorl computes in workers of one thread each
-    with closing(parts.backend), tempfile.TemporaryDirectory() as folder:
+    with parts, tempfile.TemporaryDirectory() as folder:
         stepper = Stepper(parts, tasks, config.seed)
         rewards = Rewards(problems, parts.renderer, hparams.min_spread)
         dataset = make_dataset(problems)

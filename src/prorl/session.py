@@ -55,7 +55,7 @@ def start_run(
         base = build.base_model(config, progress)
     session = build.build_session(config, base, tasks=tasks)
     with (
-        closing(session.backend),
+        session,
         removed_on_failure(folder, lambda: is_born(folder) or any((folder / EVALS).glob("*/base.*"))),
         RunStore.create(folder, to_json(config), report=console.say) as store,
     ):
@@ -85,7 +85,7 @@ def resume_run(
         session = _session_at(store, checkpoint, config, console)
         if config != before:
             write_atomic(folder / CONFIG, encode_json(to_json(config), indent=2))
-        with closing(session.backend):
+        with session:
             return _run(session, store, checkpoint, console, interrupt, after=after)
 
 
@@ -115,7 +115,7 @@ def branch_run(
     session = _session_at(parent, checkpoint, config, console)
     asked = hparams_now(make_plan(before), from_json(checkpoint.state))
     asks = hparams_at(make_plan(config), checkpoint.step)
-    with closing(session.backend):
+    with session:
         begun = Resumed(
             step=checkpoint.step,
             config_hash=config_hash(config),

@@ -1,12 +1,16 @@
 """Engine and learner of one process, and the proof that they are the same policy."""
 
+import gc
+
 import pytest
 import torch
 
+from prorl.build import Session
 from prorl.config.schema import ShapeConfig
 from prorl.learn.base_model import build_model
 from prorl.local.backend import EXACT, LocalBackend, SyncError, allowed, require_agreement
 from prorl.local.engine import LocalEngine
+from support.fake_backend import FakeBackend
 from support.learners import VOCABULARY, learner, qwen2
 
 
@@ -96,3 +100,11 @@ def test_float32_may_differ_in_its_last_digits():
 def test_what_is_no_number_agrees_with_nothing():
     with pytest.raises(SyncError):
         require_agreement(0, [float("nan"), -1.0], [-1.0, -1.0], "float32")
+
+
+def test_a_collection_inside_a_session_leaves_out_what_was_there_before():
+    unused = dict.fromkeys(("config", "plan", "tasks", "renderer", "tokenizer", "context"))
+    before = [[]]
+    with Session(**unused, backend=FakeBackend({}, {}, 0.5)):
+        assert not any(one is before for one in gc.get_objects())
+    assert any(one is before for one in gc.get_objects())

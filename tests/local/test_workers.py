@@ -16,7 +16,7 @@ from prorl.local import workers as workers_module
 from prorl.local.engine import LocalEngine, WorkersEngine
 from prorl.local.workers import SharedMemory, Workers, WorkersError
 from prorl.types import Request, Sampling
-from support.items import counts, dies_once, echoes, fails, hangs, lingers, opens, waits
+from support.items import collects, counts, dies_once, echoes, fails, hangs, lingers, opens, waits
 from support.learners import HPARAMS, batch, bits_equal, learner, qwen2, weights
 from support.processes import eventually
 
@@ -187,6 +187,11 @@ def test_large_items_do_not_wait_for_a_worker_that_talks():
     with closing(Workers([qwen2()], count=1)) as held:
         items = [bytes([index]) * (1 << 21) for index in range(4)]
         assert list(held.run(echoes, items)) == items
+
+
+def test_collections_in_a_worker_leave_out_what_it_begins_with():
+    with closing(Workers([qwen2()], count=1)) as held:
+        assert next(held.run(collects, [None])) < 10_000
 
 
 def test_the_last_items_wait_for_whichever_worker_is_free_first():

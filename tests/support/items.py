@@ -1,5 +1,6 @@
 """What workers are asked in tests; they import it by name."""
 
+import gc
 import os
 import signal
 import time
@@ -31,6 +32,11 @@ def waits(held, item):
     for seconds in item:
         time.sleep(seconds)
         yield seconds
+
+
+def collects(held, item):
+    """How many objects a collection would look through."""
+    yield len(gc.get_objects())
 
 
 def lingers(held, seconds):

@@ -270,7 +270,7 @@ def _measured(
     session = build.build_session(
         config, source.path, tokenizer=source.tokenizer, tasks=tasks, with_reference=False
     )
-    with closing(session.backend):
+    with session:
         session.backend.sync(0)
         return ask(asked, source, folder, session, console)
 

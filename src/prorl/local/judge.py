@@ -10,6 +10,7 @@ one item, never a neighbour.
 
 from __future__ import annotations
 
+import gc
 import math
 import multiprocessing
 import os
@@ -332,6 +333,7 @@ def serve(connection: Connection[Any, Any], factory: bytes, memory: int) -> None
             connection.send(f"{type(error).__name__}: {error}")
             return
         _allow_memory(memory)
+        gc.freeze()  # or collections would look through all objects of the verifiers
         connection.send(None)
         while True:
             for problem, text in connection.recv():

@@ -9,6 +9,7 @@ silent for too long, is replaced and its items are computed again.
 from __future__ import annotations
 
 import ctypes
+import gc
 import mmap
 import multiprocessing
 import os
@@ -383,6 +384,7 @@ def serve(connection: Connection[Any, Any], shared: _Shared, index: int, threads
         held = Held(_with_weights(pickle.loads(shared.skeletons), mapped(shared.weights)))
         memory, parameters = mapped(shared.gradients), list(held.modules[0].parameters())
         slot_bytes = room(parameters)
+        gc.freeze()  # or collections would look through all of torch's objects
         connection.send_bytes(b"ready")
         while True:
             function, item, slot = pickle.loads(connection.recv_bytes())
