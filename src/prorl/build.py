@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 FEW_PROBLEMS = 100  # in the fingerprint of a run's tasks, at every start
 MANY_PROBLEMS = 500  # in that of a base's
 WORKER_BYTES = 1 << 29  # of a worker, whatever the model
-PROBE_TOKENS = {"float32": 8, "bfloat16": 64}  # rounding is told from another model by more of them
+PROBE_TOKENS = {"float32": 4, "bfloat16": 64}  # rounding is told from another model by more of them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -154,11 +154,10 @@ class LocalJudge:
         self._fill()
 
     def submit(self, ticket: int, problem: Problem, text: str) -> None:
-        """Queue one response; waits for no verdict. Raises RuntimeError where the judge is closed."""
+        """Queue one response, for the next `poll` to hand out. Raises RuntimeError where the judge is closed."""
         if not self._wanted:
             raise RuntimeError("this judge is closed")
         self._waiting.append((ticket, problem, text))
-        self._feed()
 
     def ready(self) -> None:
         """Wait until every worker has built its verifier. Raises JudgeError as `poll` does."""
@@ -282,7 +281,7 @@ class LocalJudge:
                 self._start_failed(str(error))
 
     def _feed(self) -> None:
-        """Give every idle worker a batch, smaller towards the end so that the workers finish together."""
+        """Give every idle worker a batch; of several, smaller towards the end so that they finish together."""
         for worker in tuple(self._workers):
             if self._waiting and worker.idle and worker.judged >= self._items_per_worker:
                 worker.kill()
@@ -290,7 +289,7 @@ class LocalJudge:
         self._fill()
         for worker in self._workers:
             if self._waiting and worker.idle:
-                items = self._next_items(min(MAX_ITEMS, -(-len(self._waiting) // (2 * self._wanted))))
+                items = self._next_items(min(MAX_ITEMS, -(-len(self._waiting) // (2 * self._wanted - 1))))
                 try:
                     worker.connection.send([(problem, text) for _, problem, text in items])
                 except OSError:  # it is dead, or stopped; no item's fault; the next reading finds it dead
