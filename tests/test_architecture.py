@@ -30,8 +30,8 @@ MAX_LINES = 550
 # found 90 (40), weights within a GPU and a queue that engines share 55 (15), updates that show progress and clusters
 # that lose their head 65 (35), a fused head 35 (35), products by oneDNN and layers in few operations 150 (150).
 # Tests: 2,380.
-CEILINGS = {"src": (31_239, 161), "tests": (35_401, 212)}  # lines and files
-READING_PATH = 11_145  # lines of the core without `APART`
+CEILINGS = {"src": (31_251, 161), "tests": (35_424, 212)}  # lines and files
+READING_PATH = 11_154  # lines of the core without `APART`
 APART = ("api.py", "cli", "learn/base_model.py", "trl.py")
 HELP_SECONDS = 1.5  # of computing: a busy machine must not fail a test
 

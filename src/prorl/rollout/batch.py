@@ -182,12 +182,8 @@ def sample_records(step: int, rollout_batch: RolloutBatch) -> list[dict[str, Any
             "finish": rollout.completion.finish,
         }
         for group in (*first, *unjudged)
-        for rollout in sorted(group.rollouts, key=_is_judged)[:SHOWN_ROLLOUTS]
+        for rollout in sorted(group.rollouts, key=lambda one: one.verdict.status != "error")[:SHOWN_ROLLOUTS]
     ]
-
-
-def _is_judged(rollout: Rollout) -> bool:
-    return rollout.verdict.status != "error"
 
 
 def _informative(group: Group, hparams: HParams) -> bool:
