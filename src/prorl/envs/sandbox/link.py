@@ -177,7 +177,7 @@ def command(tier: Tier, *, numpy: Path | None = None) -> list[str]:
         "filtered": tier != "C",
         "needs_landlock": tier == "B",
     }
-    # -I but for -E: the environment holds only the seed of string hashes, which -E would ignore
+    # -I but for -E: the environment is ours, and -E would ignore the seed of string hashes
     server = [str(interpreter()), *["-P", "-s", "-S", "-B", "-X", "utf8", "-c"], _BOOT, json.dumps(settings)]
     return [*_bubblewrap(numpy), "--", *server] if contained else server
 
