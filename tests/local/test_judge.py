@@ -18,7 +18,7 @@ import pytest
 from prorl.envs.types import Problem
 from prorl.local import judge as judge_module
 from prorl.local.judge import JudgeError, LocalJudge, replacements
-from prorl.rollout.pipeline import judge_all, rejudge_errors
+from prorl.rollout.pipeline import collect_verdicts, judge_all, rejudge_errors
 from support.processes import eventually, state
 
 HERE = Path(__file__).parent
@@ -139,13 +139,23 @@ def test_the_time_of_starting_is_not_the_items_time(verifiers):
         assert verdict.status == "ok"
 
 
-def test_submit_does_not_wait_for_a_busy_worker(judge):
+def test_a_worker_alone_gets_all_that_waits_at_once(judge):
+    judged(judge, ["1"])
+    for ticket in range(10):
+        judge.submit(ticket, problem(), "1")
+    judge.poll(wait=False)
+    assert len(judge._workers[0].running) == 10
+    assert len(collect_verdicts(judge, {}, 10)) == 10
+
+
+def test_neither_submit_nor_poll_waits_for_a_busy_worker(judge):
     judged(judge, ["1"])
     begin = time.monotonic()
+    verdicts = []
     for ticket, text in enumerate(["sleep 0.2"] + ["1" + " " * 10_000] * 100):
         judge.submit(ticket, problem(), text)
+        verdicts += judge.poll(wait=False)
     assert time.monotonic() - begin < 0.2
-    verdicts = []
     while len(verdicts) < 101:
         verdicts += judge.poll(wait=True)
     assert all(verdict.status == "ok" for _, verdict in verdicts)
@@ -204,6 +214,7 @@ def test_close_leaves_no_process(verifiers, last):
     judge = LocalJudge(verifiers.make_obey, workers=2)
     pids = {verdict.note for verdict in judged(judge, ["pid"] * 2)}
     judge.submit(0, problem(), last)
+    judge.poll(wait=False)
     begin = time.monotonic()
     judge.close()
     assert time.monotonic() - begin < 4
@@ -278,6 +289,7 @@ def test_no_worker_outlives_a_killed_trainer(tmp_path, last):
         'judge.submit(0, problem, "pid")',
         "print(judge.poll(wait=True)[0][1].note, flush=True)",
         f"judge.submit(1, problem, {last!r})",
+        "judge.poll(wait=False)",
         "time.sleep(0.1)",
         "os._exit(1)",
     )

@@ -44,6 +44,7 @@ STARTUP_ATTEMPTS = 3  # until it is clear that no worker will ever start
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0  # seconds after a start that failed; doubled from one to the other
 LOOKS = 8  # within a deadline, at least; the time between two counts for no more
 MAX_REASONS = 300  # characters, of why workers were replaced
+REPLACED = "judge workers replaced: {}; a response they were judging is judged once more"
 CLOSE_SECONDS = 1.0
 SEND_SECONDS = 60  # in which a process that is idle must take a message
 MAX_ITEMS = 64  # per message to a worker
@@ -308,10 +309,9 @@ class LocalJudge:
         return items
 
 
-def replacements(reasons: Counter[str]) -> list[str]:
+def replacements(reasons: Counter[str], sentence: str = REPLACED) -> list[str]:
     """How many workers were replaced and why, as at most one sentence for the journal."""
     why = "; ".join(f"{count} × {reason}" for reason, count in reasons.most_common())
-    sentence = "judge workers replaced: {}; a response they were judging is judged once more"
     return [sentence.format(textwrap.shorten(why, MAX_REASONS, placeholder=" …"))] if reasons else []
 
 

@@ -33,7 +33,7 @@ from torch import Tensor, nn
 from prorl.envs.errors import ProrlError
 from prorl.envs.sandbox.inside.confine import SET_PDEATHSIG, prctl
 from prorl.learn.parallel import Function, Held, without_weights
-from prorl.local.judge import child
+from prorl.local.judge import child, replacements
 from prorl.run.process import machine_memory
 
 ALIGNMENT = 64  # bytes
@@ -228,8 +228,7 @@ class Workers:
     def incidents(self) -> list[str]:
         """How many workers were replaced and why, since this was last asked: at most one sentence."""
         told, self._replaced = self._replaced, Counter()
-        why = "; ".join(f"{count} × {reason}" for reason, count in told.most_common(5))
-        return [f"worker processes replaced: {why}; what they computed is computed again"] if why else []
+        return replacements(told, "worker processes replaced: {}; what they computed is computed again")
 
     def close(self) -> None:
         """End the processes; the weights stay where they are, for this process alone."""
