@@ -14,12 +14,7 @@ def random(*shape, seed=0):
 
 
 @settings(max_examples=40, deadline=None)
-@given(
-    rows=st.integers(0, 40),
-    inner=st.integers(1, 40),
-    outer=st.integers(1, 40),
-    biased=st.booleans(),
-)
+@given(st.integers(0, 40), st.integers(1, 40), st.integers(1, 40), st.booleans())
 def test_values_and_gradients_are_those_of_torch(rows, inner, outer, biased):
     def computed(function):
         given = [random(rows, inner), random(outer, inner, seed=1), random(outer, seed=2)][: 2 + biased]
