@@ -229,10 +229,7 @@ def test_the_same_settings_give_the_same_files_on_any_number_of_workers_once_per
         build(settings, tmp_path / "one", progress=lambda step, *_: calls.append(step)) for _ in range(2)
     )
     two = build(
-        settings,
-        tmp_path / "two",
-        progress=lambda step, *_: calls.append(step),
-        computing=on_two_workers,
+        settings, tmp_path / "two", progress=lambda step, *_: calls.append(step), computing=on_two_workers
     )
     assert one == again
     assert calls == [1, 2] * 2

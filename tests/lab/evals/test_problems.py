@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from prorl.envs.base import belongs
 from prorl.envs.mixture import Mixture
 from prorl.envs.registry import make_task
+from prorl.envs.types import Verdict
 from prorl.lab.evals.evaluation_store import Evaluation, questions, read_evaluation, write_evaluation
 from prorl.lab.evals.problems import (
     ANSWER_CHARS,
@@ -168,15 +169,10 @@ def test_the_questions_are_the_same_for_every_run():
 def test_no_question_of_a_levels_can_be_trained_on_at_any_level(levels):
     mixture = Mixture([(make_task("linear_equation", levels), 1.0)], seed=0)
     asked = questions(mixture, per_domain=0, ood=0, per_level=8)["levels"]
-    assert {p.level for p in asked} == set(make_task("linear_equation").all_levels), (
-        "whatever the recipe trains"
-    )
+    assert {p.level for p in asked} == set(make_task("linear_equation").all_levels), "all, trained or not"
     prompts = {one.prompt for one in asked}
-    assert all(
-        belongs(prompt, split) == (split == "test")
-        for prompt in prompts
-        for split in ("test", "train", "validation")
-    )
+    for split in ("test", "train", "validation"):
+        assert {belongs(prompt, split) for prompt in prompts} == {split == "test"}
     assert len(prompts) == len(asked)
 
 
@@ -193,13 +189,26 @@ def equations(*answers: str, count: int = 8):
     return problems, found
 
 
-def test_answers_to_other_problems_are_tried_on_each_and_what_is_accepted_is_counted():
+class LosesOne(FakeJudge):
+    """A process of it dies with the first item."""
+
+    lost = False
+
+    def poll(self, *, wait: bool) -> list[tuple[int, Verdict]]:
+        ready = super().poll(wait=wait)
+        if not self.lost:
+            self.lost, ready[0] = True, (ready[0][0], Verdict(score=0.0, status="error"))
+        return ready
+
+
+@pytest.mark.parametrize("judge", [FakeJudge, LosesOne])
+def test_answers_to_other_problems_are_tried_on_each_and_what_is_accepted_is_counted(judge):
     problems, found = equations("1", "-5", "no number")
     assert {one.solution.answer for one in problems.values()} & {"1", "-5"}, "they are right somewhere"
     sampler = scripted_sampler(lambda draw, sample: "1")
     seen = []
     tried = with_guesses(
-        replace(sampler, judge=FakeJudge({"linear_equation": make_task("linear_equation")})),
+        replace(sampler, judge=judge({"linear_equation": make_task("linear_equation")})),
         found,
         problems,
         seed=1,

@@ -7,13 +7,7 @@ import pytest
 
 from prorl.lab.evals.statistics import curve
 from prorl.lab.report.drawing import GREY, RAMP, curve_traces, drawn, panels
-from prorl.lab.report.page import (
-    Section,
-    asset,
-    page,
-    section_json,
-    to_script_json,
-)
+from prorl.lab.report.page import Section, asset, page, section_json, to_script_json
 from prorl.lab.tables import Figure, Table
 from support.evaluations import evaluation, results
 

@@ -207,8 +207,7 @@ class RunsPage:
         before, row = self._rows.get(name, (None, None))
         if row is not None and before == seen:
             return replace(
-                row,
-                health=health(folder, begun=seen[1] > 0, stopped=row.stopped, paused=row.paused, now=now),
+                row, health=health(folder, begun=seen[1] > 0, stopped=row.stopped, paused=row.paused, now=now)
             )
         run = self._readers.setdefault(name, RunHistory(folder, brief=True))
         try:

@@ -94,6 +94,8 @@ def with_guesses(
         items = {ticket: (problems[key], respond("", answer)) for ticket, (key, answer, _) in some.items()}
         with clock.phase("judge") as beat:
             verdicts = judge_all(sampler.judge, items, sampler.wait, beat)
+            failed = {ticket: items[ticket] for ticket in items if verdicts[ticket].status == "error"}
+            verdicts |= judge_all(sampler.judge, failed, sampler.wait, beat)  # its process may have died
         for ticket, (key, _, times) in some.items():
             if verdicts[ticket].status != "error":
                 tried[key] += times
@@ -118,9 +120,8 @@ def guesses(results: Iterable[ProblemResult], seed: int) -> dict[Key, Counter[st
             answers = together - given[one.key]
             count = max(LEAST_GUESSES, one.samples) if answers else 0
             rng = generator("guess", seed, *one.key)
-            drawn[one.key] = Counter(
-                rng.choices(list(answers) or [""], list(answers.values()) or [1], k=count)
-            )
+            chosen = rng.choices(list(answers) or [""], list(answers.values()) or [1], k=count)
+            drawn[one.key] = Counter(chosen)
     return drawn
 
 
