@@ -50,9 +50,8 @@ def test_a_row_has_the_same_bits_whatever_the_rows_beside_it():
     for inner, outer in [(128, 465), (384, 128), (1024, 96)]:
         x, weight = random(200, inner), random(outer, inner, seed=1)
         whole = linear(x, weight)
-        for rows in range(
-            1 if fast._wide() else FEWEST_ROWS, 200, 7
-        ):  # torch's own, with AVX2, from so many on
+        fewest = 1 if fast._wide() else FEWEST_ROWS  # of torch's own product
+        for rows in range(fewest, 200, 7):
             assert torch.equal(linear(x[:rows], weight), whole[:rows])
 
 

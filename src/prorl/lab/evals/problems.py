@@ -10,7 +10,7 @@ from prorl.envs.extract import extract_answer, respond
 from prorl.envs.files import storable
 from prorl.envs.seeds import generator
 from prorl.envs.types import Problem
-from prorl.rollout.pipeline import ProblemScore, Sampler, grouped, judge_all, score
+from prorl.rollout.pipeline import ProblemScore, Sampler, grouped, judge_all, rejudge_errors, score
 from prorl.stopwatch import Stopwatch
 from prorl.types import Group, Rollout
 
@@ -94,8 +94,7 @@ def with_guesses(
         items = {ticket: (problems[key], respond("", answer)) for ticket, (key, answer, _) in some.items()}
         with clock.phase("judge") as beat:
             verdicts = judge_all(sampler.judge, items, sampler.wait, beat)
-            failed = {ticket: items[ticket] for ticket in items if verdicts[ticket].status == "error"}
-            verdicts |= judge_all(sampler.judge, failed, sampler.wait, beat)  # its process may have died
+            verdicts = rejudge_errors(sampler.judge, list(items.values()), verdicts, sampler.wait, beat)
         for ticket, (key, _, times) in some.items():
             if verdicts[ticket].status != "error":
                 tried[key] += times
