@@ -31,7 +31,7 @@ MAX_LINES = 550
 # that lose their head 65 (35), a fused head 35 (35), products by oneDNN and layers in few operations 150 (150),
 # collections that leave out what is there 10 (10).
 # Tests: 2,380.
-CEILINGS = {"src": (31_250, 161), "tests": (35_437, 212)}  # lines and files
+CEILINGS = {"src": (31_290, 161), "tests": (35_560, 212)}  # lines and files
 READING_PATH = 11_153  # lines of the core without `APART`
 APART = ("api.py", "cli", "learn/base_model.py", "trl.py")
 HELP_SECONDS = 1.5  # of computing: a busy machine must not fail a test

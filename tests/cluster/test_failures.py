@@ -43,9 +43,7 @@ CUDA kernel errors might be asynchronously reported at some other API call, so t
 For debugging consider passing CUDA_LAUNCH_BLOCKING=1
 Compile with `TORCH_USE_CUDA_DSA` to enable device-side assertions."""
 CLUSTER = {"learners": 2, "engines": 1, "cache_gib": 0.0625}
-# Seconds of the supervisor with a phase, or twice what it usually takes.
-PATIENCE = {"learn": 30.0, "save": 30.0, "sync": 60.0, "between": 60.0, "factor": 2.0}
-DEADLINE = 50.0  # seconds; an engine on a busy machine needs half of them to start
+PATIENCE = 900.0  # seconds for what ends sooner, except on a very busy machine
 
 
 class Saboteur(Console):
@@ -70,8 +68,16 @@ class Saboteur(Console):
         yield watch
 
 
-def test_engines_that_die_or_hang_are_replaced_and_journalled(model, tmp_path):
-    settings = CLUSTER | {"engines": 2, "learners": 1, "engine_deadline": DEADLINE}
+@pytest.fixture(scope="module")
+def deadline():
+    """Seconds in which an engine starts for sure on a machine as busy as this one: most of it are imports."""
+    begun = time.monotonic()
+    subprocess.run([sys.executable, "-c", "import vllm.entrypoints.llm"], check=True)
+    return float(round(4 * (time.monotonic() - begun)))
+
+
+def test_engines_that_die_or_hang_are_replaced_and_journalled(model, tmp_path, deadline):
+    settings = CLUSTER | {"engines": 2, "learners": 1, "engine_deadline": deadline}
     base = shutil.copytree(model, tmp_path / "base")
     recipe = write_recipe(tmp_path, base, backend="ray", cluster=settings, steps=4)
     saboteur = Saboteur(
@@ -86,8 +92,8 @@ def test_engines_that_die_or_hang_are_replaced_and_journalled(model, tmp_path):
     assert killed.step == 2
     assert "has died and is replaced" in killed.text
     assert stopped.step == 4
-    assert f"was silent for {DEADLINE:.0f} s and is replaced" in stopped.text
-    assert DEADLINE <= steps[3].seconds["generate"] < 3 * DEADLINE
+    assert f"was silent for {deadline:.0f} s and is replaced" in stopped.text
+    assert deadline <= steps[3].seconds["generate"] < 3 * deadline
     (measuring,) = read_journal(run / "evals" / "measurement" / "incidents.jsonl")
     assert measuring["model"] == "step_000004"
     assert "has died and is replaced" in measuring["text"]
@@ -307,13 +313,15 @@ def publish(engine):
 
 
 @pytest.fixture(scope="module")
-def recipe(model, tmp_path_factory):
+def recipe(model, deadline, tmp_path_factory):
+    # so many seconds for a phase, or twice what it usually takes
+    deadlines = dict.fromkeys(("learn", "save"), deadline) | dict.fromkeys(("sync", "between"), 2 * deadline)
     settings = {
         "steps": 4,
         "save": {"every": 1, "keep_last": 9},
-        "deadlines": PATIENCE,
+        "deadlines": deadlines | {"factor": 2.0},
     }
-    cluster = CLUSTER | {"engine_deadline": 55.0}
+    cluster = CLUSTER | {"engine_deadline": 1.8 * deadline}
     return write_recipe(tmp_path_factory.mktemp("recipe"), model, backend="ray", cluster=cluster, **settings)
 
 
@@ -352,7 +360,7 @@ def end(run):
         (signal.SIGKILL, "the trainer ended with status 70 at step", "class_name: LearnerRank"),
         (
             signal.SIGSTOP,
-            r"no sign of life for [36]0 s in phase",
+            r"no sign of life for \d+ s in phase",
             "taken up again, as the trainer hung at step",
         ),
     ],
@@ -364,7 +372,7 @@ def test_a_run_that_loses_a_learner_rank_ends_as_if_it_had_not(
     with training(recipe, run) as process:
         victim = actors("LearnerRank", process.pid)[-1]
         victim.send_signal(kind)
-        _, stderr = process.communicate(timeout=400)
+        _, stderr = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0, stderr
     assert re.search(said, (run / "supervisor.log").read_text())
     assert not victim.is_running()
@@ -433,7 +441,7 @@ def test_a_run_that_loses_a_node_goes_on_where_there_is_room_again(model, nodes,
         nodes.remove_node(nodes.worker_nodes.copy().pop(), allow_graceful=False)
         time.sleep(10)  # the trainer is gone, and its successor finds no room
         nodes.add_node(num_cpus=2)
-        _, stderr = process.communicate(timeout=300)
+        _, stderr = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0, stderr
     assert len(of_kind(run, Resumed)) == 1
     assert [step.step for step in of_kind(run, Stepped)] == [1, 2, 3, 4]
@@ -452,12 +460,12 @@ def test_a_run_whose_cluster_loses_its_head_goes_on_once_there_is_one_again(mode
     with training(recipe, run, "--address", cluster.address) as process:
         threading.Thread(target=process.stdout.read, daemon=True).start()
         cluster.head_node.kill_gcs_server()
-        eventually(lambda: log.exists() and "status 1\n" in log.read_text(), seconds=120)
+        eventually(lambda: log.exists() and "status 1\n" in log.read_text(), seconds=PATIENCE)
         cluster.shutdown()
         cluster = cluster_utils.Cluster(initialize_head=True, head_node_args=head | {"gcs_server_port": port})
-        eventually(lambda: of_kind(run, Resumed), seconds=120)
+        eventually(lambda: of_kind(run, Resumed), seconds=PATIENCE)
         process.terminate()
-        assert process.wait(timeout=120) == 143
+        assert process.wait(timeout=PATIENCE) == 143
     cluster.shutdown()
     assert re.search(r"ended with status 1 at step \d+ in phase", log.read_text())
 

@@ -71,7 +71,7 @@ def test_a_response_without_an_answer_is_wrong_and_told_apart(kind, gold, option
     ("math", "1", {"tolerance": 2.0}, "tolerance is 2.0; it must be at least 0 and below 1"),
     ("quantity", "about three", {}, "fails its own verifier"), ("choice", "B", {}, "needs options="),
     ("choice", "C", {"options": ["x", "y"]}, "not among the options"),
-    ("choice", "A", {"options": ["x", "X"]}, "two options are the same"), ("code", "print(1)", {}, "no JSON"),
+    ("choice", "A", {"options": ["x y", "x  y"]}, "two options are the same"), ("code", "print(1)", {}, "no JSON"),
     ("code", {"inputs": [], "outputs": []}, {}, "no tests"),
     ("code", {"inputs": ["1"], "outputs": []}, {}, "not one output per input"),
     ("code", {"inputs": [{"a": 1}], "outputs": ["1"]}, {}, "no text"),

@@ -171,8 +171,10 @@ def test_lines_of_standard_input_keep_their_spaces():
 
 
 def test_options_that_say_nothing_for_sure_are_dropped():
-    with pytest.raises(Drop, match="a place and an option"):
+    with pytest.raises(Drop, match="place or letter and another one's text"):
         plain("options", prompt="Which?", options=["1", "2"], answer=1)
+    with pytest.raises(Drop, match="place or letter and another one's text"):
+        plain("options", prompt="Which blood group?", options=["O", "A", "B", "AB"], answer="A")
     with pytest.raises(Drop, match="no options"):
         plain("options", prompt="Which?", options={"text": ["a", "b"], "other": ["c", "d"]}, answer="A")
 

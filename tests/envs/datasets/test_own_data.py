@@ -46,6 +46,34 @@ def test_a_layout_is_recognised_by_its_columns(tmp_path, row):
     assert task.verify(problem, r"\boxed{41}").score == 0.0
 
 
+def test_what_alpaca_says_beside_an_instruction_belongs_to_the_question(tmp_path):
+    rows = [
+        {"instruction": f"{verb} the number.", "input": number, "output": result}
+        for verb, number, result in (("Square", "7", "49"), ("Halve", "7", "3.5"), ("What is 2+2?", "", "4"))
+    ]
+    task = prepared(tmp_path, rows, kind="math")
+    problems = [task.problem(index, split) for split in task.splits for index in range(task.row_count(split))]
+    asked = {problem.prompt.partition("\nLet's")[0] for problem in problems}
+    assert asked == {"Square the number.\n\n7", "Halve the number.\n\n7", "What is 2+2? the number."}
+    alone = prepared(tmp_path, rows[:1], kind="math", columns={"prompt": "instruction"})
+    assert first(alone).prompt.startswith("Square the number.\nLet's")
+
+
+@pytest.mark.parametrize(
+    ("answers", "accepted"), [("A" * 20, False), ("A" * 19, True), ("A" * 19 + "B", True)]
+)
+def test_options_that_nobody_has_to_read_are_refused(tmp_path, answers, accepted):
+    rows = [
+        {"prompt": f"Question {number}?", "options": ["one", "two"], "answer": answer}
+        for number, answer in enumerate(answers)
+    ]
+    if accepted:
+        assert prepared(tmp_path, rows, kind="choice").splits
+    else:
+        with pytest.raises(DataError, match=r"the right option is A in all of its 20 rows.*shuffle"):
+            prepared(tmp_path, rows, kind="choice")
+
+
 def test_a_chat_keeps_what_is_said_before_the_question(tmp_path):
     chat = ["a turn that is none", {"role": "system", "content": "Be brief."}, USER]
     assert first(prepared(tmp_path, [{"prompt": chat, "answer": 42}], kind="math")).history == (

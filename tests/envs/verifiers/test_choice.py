@@ -39,8 +39,18 @@ def test_an_option_may_begin_like_an_introduction():
 
 
 def test_a_text_that_two_options_share_names_neither():
-    assert choice_of("same", ["same", "Same", "other"]) is None
-    assert choice_of("B. same", ["same", "Same", "other"]) == "B"
+    assert choice_of("same", ["same", " same", "other"]) is None
+    assert choice_of("B. same", ["same", " same", "other"]) == "B"
+
+
+def test_case_counts_only_where_it_tells_options_apart():
+    assert [choice_of(option, ["AA", "Aa", "aa"]) for option in ("AA", "Aa", "aa", "aA")] == [
+        "A",
+        "B",
+        "C",
+        None,
+    ]
+    assert choice_of("IRON", ["neon", "iron"]) == "B"
 
 
 def test_a_letter_is_a_letter_even_where_options_are_letters():

@@ -74,10 +74,22 @@ RIGHT = [
     # a unit on one side behind pi or a root; signs as programs write them; an array in brackets
     (r"12\pi \text{ cm}^2", r"12\pi"), (r"3\sqrt{5}\text{ units}", r"3\sqrt5"), (r"12\pi", r"12\pi\text{ cm}^2"),
     ("x >= 5", r"x \ge 5"), ("1 <= x <= 2", "[1,2]"),
+    # letters behind a number are factors; digits in groups; degrees at the end of a group
+    ("2yx", "2xy"), (r"\frac{1}{2}hb", r"\frac{1}{2} bh"), ("1000000", "1 000 000"), ("1 000 000", "1000000"),
+    ("25000", r"25 000 \text{ km}"), ("3 141/1000", "3.141"), (r"\frac{1}{\sin 30^\circ}", "2"),
+    (r"\sqrt{\cos 60^\circ}", r"\frac{\sqrt{2}}{2}"),
+    # both signs inside lists; names of points and sets
+    ("-1,0,1", r"0, \pm 1"), (r"0, \pm 1", "-1,0,1"), ("1,-1,2,-2", r"\pm 1, \pm 2"),
+    (r"\pm1,\pm2", r"\{-2,-1,1,2\}"), ("(1,2)", "(x,y)=(1,2)"), ("(x,y)=(1,2)", "(1,2)"),
+    (r"n\in\{1,2,3\}", "1,2,3"), (r"\{1,2,3\}", r"n\in\{1,2,3\}"), (r"x=\{1,2\}", "1,2"),
     (r"\begin{pmatrix}3\\-7\end{pmatrix}", r"\left(\begin{array}{c}3\\-7\end{array}\right)"),
 ]  # fmt: skip
 
 WRONG = [
+    # a coefficient alone, a part of a number
+    ("2", "2xy"), ("2", "2 xy"), (r"\frac{1}{2}", r"\frac{1}{2}bh"), ("5xy", "5"), ("0", "1 000 000"),
+    ("4140", "12 345"), ("0", r"25 000 \text{ km}"), ("(2,1)", "(x,y)=(1,2)"), ("1,3", r"x=\{1,2\}"),
+    ("0, 1", r"0, \pm 1"),
     ("", ""), ("", "0"), (" ", " "), ("5", ""),
     ("3 fifths", "3"), ("3 quarter", "3"), ("10 choose three", "10"),
     # infinity less anything, the problem itself, and what takes a minute to expand

@@ -176,6 +176,8 @@ def read(source: Source, request: SourceRequest) -> Iterator[tuple[int, Row | Dr
             whole, row = row, {name: cell for name, cell in cells if cell is not ABSENT}
             if any(name in row and row[name] not in kept for name, kept in source.where.items()):
                 continue
+            if columns.get("prompt") == "instruction" != request.columns.get("prompt") and whole.get("input"):
+                row["prompt"] = f"{whole['instruction']}\n\n{whole['input']}"  # as in Alpaca's rows
             if source.layout == "own":
                 row["row"] = whole
             if request.answer_pattern is not None and "answer" in row:

@@ -173,7 +173,7 @@ def _choice(question: str, options: Sequence[str], right: str) -> Prepared:
     letter = choice_of(right, options)
     if letter is None:
         raise Drop("the right option is not among the options")
-    if len({canonical(option) for option in options}) < len(options):
+    if len({" ".join(option.split()) for option in options}) < len(options):
         raise Drop("two options are the same")
     payload = {"kind": "choice", "gold": letter, "options": list(options)}
     if not (all(option in question for option in options) and _LISTED.search(question)):
@@ -222,15 +222,16 @@ def _right(answer: Any, options: Sequence[str], labels: Sequence[str]) -> str:
     """The right option by its letter or text: where rows have labels, the answer is one; a number is a place from 0,
     and so are digits, as CSV has no numbers, where they are no option.
 
-    Raises Drop: a number that is the place of one option and the text of another.
+    Raises Drop: the place or the letter of one option that is the text of another.
     """
     if (said := as_text(answer)) in labels:
         return ascii_uppercase[labels.index(said)]
     digits = said.isdecimal() and len(said) < 3 and said not in options
-    place = answer if type(answer) is int else int(said) if digits else -1
+    letter = ascii_uppercase.find(said.upper()) if len(said) == 1 else -1
+    place = answer if type(answer) is int else int(said) if digits else letter
     if 0 <= place < len(options) and not labels:
         if said in options and options[place] != said:
-            raise Drop("a number that is a place and an option: say the letter or the text")
+            raise Drop("an answer that is one option's place or letter and another one's text")
         return ascii_uppercase[place]
     return said
 

@@ -52,6 +52,7 @@ PROGRESS_EVERY = 500  # rows
 EXAMPLE_CHARS = 160  # of a dropped row
 OVERLAP_WORDS = 13  # a passage, as GPT-3's and most later decontaminations have it
 SHARED_BY = 4  # evaluation questions that may share a passage before it counts as boilerplate
+ENOUGH_ROWS = 20  # whose right option has the same letter, to know that it is no chance
 ROWS_PER_GROUP = 64  # of a file: what one look-up of a payload decodes
 ABOUT = b"prorl.about"  # key of the file's own metadata
 COLUMNS = ("key", "split", "question", "prompt", "payload", "solution", "history")
@@ -189,6 +190,7 @@ def _usable_rows(
 ) -> Iterator[dict[str, str | None]]:
     """The usable rows of one source as the file holds them, counted in `report` while they pass."""
     seen: set[bytes] = set()
+    letters: set[str] = set()  # of right options
     for number, cells in read(source, request):
         if report.rows % PROGRESS_EVERY == 0:
             progress(source.name, report.rows)
@@ -212,6 +214,7 @@ def _usable_rows(
         bucket, known = derive("data split", asked) % 20, prepared.solution
         split = "test" if source.use == "evaluation" else BUCKETS.get(bucket, "train")
         report.kept[split] += 1
+        letters.add(prepared.payload["gold"] if prepared.payload["kind"] == "choice" else "")
         yield {
             "key": key,
             "split": split,
@@ -222,6 +225,11 @@ def _usable_rows(
             "history": json.dumps(prepared.history) if prepared.history else None,
         }
     progress(source.name, report.rows)
+    if report.kept.total() >= ENOUGH_ROWS and len(letters) == 1 and letters != {""}:
+        raise DataError(
+            f"{source.name}: the right option is {letters.pop()} in all of its {report.kept.total()} rows, which "
+            "a policy learns without reading them: shuffle the options of each row"
+        )
     if not report.kept:
         reasons = ", ".join(f"{reason} ({times})" for reason, times in report.dropped.most_common(3))
         first = next((f"; {example}" for example in report.examples.values()), "")

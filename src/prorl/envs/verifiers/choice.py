@@ -35,16 +35,17 @@ def choice_of(answer: str, options: Sequence[str]) -> str | None:
         return None
     said = normalised(_EMPHASIS.sub("", answer)).strip()
     text = _INTRODUCTION.sub("", said).strip()
-    folded = [_folded(option) for option in options]
-    if text != said and folded.count(_folded(said)) == 1:  # an option that begins like an introduction
-        return ascii_uppercase[folded.index(_folded(said))]
+    whole, stated, *folded = map(compact, map(normalised, (said, text, *options)))
+    if len({option.casefold() for option in folded}) == len(folded):  # else case is what tells them apart
+        whole, stated, *folded = map(str.casefold, (whole, stated, *folded))
+    if text != said and folded.count(whole) == 1:  # an option that begins like an introduction
+        return ascii_uppercase[folded.index(whole)]
     if match := _LETTER.match(text):
         letter, rest = (match[1] or match[2]).upper(), text[match.end() :].lstrip(" .):")
         position = ascii_uppercase.index(letter)
-        if position < len(options) and (not rest or _folded(rest) == folded[position]):
+        if position < len(options) and (not rest or _folded(rest) == _folded(options[position])):
             return letter
-    wanted = _folded(text)
-    return ascii_uppercase[folded.index(wanted)] if wanted and folded.count(wanted) == 1 else None
+    return ascii_uppercase[folded.index(stated)] if stated and folded.count(stated) == 1 else None
 
 
 def shuffled(options: Sequence[str], key: str) -> tuple[int, ...]:

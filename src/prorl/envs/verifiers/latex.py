@@ -42,7 +42,7 @@ _FONT = re.compile(
     r"\{((?:[^{}]|\{[^{}]*\})*)\}"
 )
 _SPACE = re.compile(r"(?<!\\)\\[,;:> ]|~")
-_DIGIT_GROUP = re.compile(r"(?<=[0-9])(?:\\[,; ]|~)(?=[0-9]{3}(?![0-9]))")
+_DIGIT_GROUP = re.compile(r"(?<=[0-9])(?:\\[,; ]|~| )(?=[0-9]{3}(?![0-9/]))")
 _DELIMITERS = re.compile(r"(?<!\\)\\[()\[\]]|\$")
 _GAP = re.compile(r"(?<![0-9A-Za-z]) | (?![0-9A-Za-z])|(?<![0-9]) (?=[0-9])|(?<=[0-9]) (?![0-9])")
 _EMPHASIS = re.compile(r"[\s$]*\*\*([^*]+)\*\*[\s$]*")
@@ -55,7 +55,7 @@ _SPELLINGS = tuple((re.compile(pattern), plain) for pattern, plain in (
     (r"\\bar\s*\{?([0-9]+)\}?", r"\\overline{\1}"),
     (r"\\dot\s*\{?([0-9])\}?(?:([0-9]*)\\dot\s*\{?([0-9])\}?)?", r"\\overline{\1\2\3}"),
     (r"(?<![A-Za-z0-9])C\s*_\s*\{?\s*([0-9]+)\s*\}?\s*\^\s*\{?\s*([0-9]+)\s*\}?", r"\\binom{\1}{\2}"),
-    (r"\^\s*(?:\{\s*)?(?:\^\s*)?\\circ\s*\}?", r"^\\circ "),
+    (r"\^\s*(?:\{\s*(?:\^\s*)?\\circ\s*\}|(?:\^\s*)?\\circ(?![A-Za-z]))", r"^\\circ "),
     (r"(?<![0-9A-Za-z})\]])(\s*)\+\s*(?=\\infty)", r"\1"),
     (r"\\frac\s*([0-9])\s*([0-9])", r"\\frac{\1}{\2}"),
     (r"\\frac\s*([0-9])\s*(?=\{)", r"\\frac{\1}"),
@@ -187,10 +187,13 @@ def _interval(low: str, high: str, low_open: bool, high_open: bool) -> Parts:
 
 
 def _both_signs(text: str) -> Parts | None:
-    r"""`a \pm b` is `a + b` and `a - b`."""
-    if text.count(r"\pm") != 1 or "," in text:
-        return None
-    return Parts(kind="set", items=tuple(text.replace(r"\pm", sign).strip() for sign in "+-"))
+    return None if text.count(r"\pm") != 1 or "," in text else Parts(kind="set", items=_signed([text]))
+
+
+def _signed(items: Sequence[str]) -> tuple[str, ...]:
+    r"""Those that are not empty; `a \pm b` is `a + b` and `a - b`."""
+    signs = (("+-" if item.count(r"\pm") == 1 else "+", item) for item in items if item)
+    return tuple(item.replace(r"\pm", sign).strip() for both, item in signs for sign in both)
 
 
 def _reals(text: str) -> Parts | None:
@@ -235,7 +238,7 @@ def _list(text: str) -> Parts | None:
     if not re.search(r"[(\[{]", text):
         text = _THOUSANDS.sub("", text)
     parts = _several("set", split_top(_AND.sub(",", text), "[,;]"))
-    return parts and Parts(kind="set", items=tuple(filter(None, parts.items)))
+    return parts and Parts(kind="set", items=_signed(parts.items))
 
 
 def _union(text: str) -> Parts | None:
@@ -245,7 +248,7 @@ def _union(text: str) -> Parts | None:
 def _bracketed(text: str) -> Parts | None:
     if text.startswith(r"\{") and text.endswith(r"\}"):
         items = split_top(text[2:-2], "[,;]")
-        return None if items is None else Parts(kind="set", items=tuple(filter(None, items)))
+        return None if items is None else Parts(kind="set", items=_signed(items))
     kind = next((kind for kind in _BRACKETS if kind == text[:1] + text[-1:]), None)
     parts = _several(kind, split_top(text[1:-1], "[,;]")) if kind else None
     if parts and kind == "[]" and all(item[:1] == "[" and item[-1:] == "]" for item in parts.items):

@@ -43,7 +43,8 @@ MAX_LITERAL, MAX_WORD = 15, 3  # likewise: digits and letters in a row
 
 _INTEGER = re.compile(r"-?[0-9]{1,30}")
 _NAME = r"\\?[A-Za-z]+(?:_\{?\w+\}?)?'?(?:\([A-Za-z](?:,\s*[A-Za-z])*\))?"
-_NAMED = re.compile(rf"({_NAME})\s*(?:=|\\in(?![a-z]))\s*(.+)", re.DOTALL)
+_NAMED = re.compile(rf"({_NAME}|\([A-Za-z](?:,\s*[A-Za-z])+\))\s*(?:=|\\in(?![a-z]))\s*(.+)", re.DOTALL)
+_BRACED = re.compile(r"\\\{[^=]*\\\}")
 _NAME_LAST = re.compile(rf"([^=<>]*[^=<>A-Za-z\\\s][^=<>]*?)\s*=\s*({_NAME})")
 _CONSTANT = re.compile(r"\+\s*[cC]$")
 _SIGN = re.compile(r"\\le(?![a-z])|\\ge(?![a-z])|\\ne(?![a-z])|<|>|=")
@@ -128,6 +129,10 @@ def _without_unit(answer: str, gold: str) -> tuple[str, str]:
 
 def _without_names(answer: str, gold: str) -> tuple[str, str]:
     """Drops `x =` where only one side has it or both have the same, and all but the end of a chain `a = b = c`."""
+    answer, gold = (
+        named[2] if (named := _NAMED.fullmatch(text)) and _BRACED.fullmatch(named[2]) else text
+        for text in (answer, gold)
+    )
     if any((parts := parts_of(text)) and parts.kind == "set" for text in (answer, gold)):
         return answer, gold
     answer, gold = (

@@ -48,7 +48,7 @@ class Unit:
 
 ONE, PERCENT = Unit(), Unit(factor=Fraction(1, 100))
 _EXPONENTS = (24, 21, 18, 15, 12, 9, 6, 3, 2, -1, -2, -3, -6, -6, -9, -12, -15, -18)
-_SYMBOL_PREFIXES = dict(zip("YZEPTGMkhdcmµunpfa", _EXPONENTS, strict=True)) | {"da": 1}
+_SYMBOL_PREFIXES = dict(zip("YZEPTGMkhdcmµunpfa", _EXPONENTS, strict=True)) | {"da": 1, "K": 3}  # as in Kg
 _NAMES = "tera giga mega kilo hecto deci centi milli micro nano pico femto"
 _NAME_PREFIXES = dict(zip(_NAMES.split(), (12, 9, 6, 3, 2, -1, -2, -3, -6, -9, -12, -15), strict=True))
 _SHORT = 3  # letters: mol, bar and ohm are written with both kinds of prefixes
@@ -69,6 +69,9 @@ _SPELLINGS = tuple((re.compile(pattern), plain) for pattern, plain in (
     (r"(?<![A-Za-z])(?:square|sq\.?)\s+([A-Za-z]+)", r"\1^2"),
     (r"(?<![A-Za-z])cubic\s+([A-Za-z]+)", r"\1^3"),
     (r"(?i)(degrees?)\s+(celsius|fahrenheit)", r"\2"),
+    (r"(?i:deg(?:ree)?s?)\s+(?=[CF](?![A-Za-z]))", "°"),
+    (r"(?<![A-Za-z])([kKM])\s+(?=Ω)", r"\1"),
+    (r"(?i)mm\s+Hg", "mmHg"),
 ))  # fmt: skip
 _NAME = re.compile("[A-Za-zµΩÅ°%]+")
 
@@ -170,7 +173,7 @@ _MAGNITUDES = {"hundred": 2, "thousand": 3, "million": 6, "billion": 9, "trillio
 _MAGNITUDE = re.compile(rf"({'|'.join(_MAGNITUDES)})s?(?![a-z])\s*")
 _PERCENT = re.compile(r"%|percent(?:age)?(?![a-z])")
 _DEGREES = re.compile(r"\^\\circ|degrees?(?![a-z])")
-_WORDS = re.compile(r"[A-Za-z]{2,}\.?(?: [A-Za-z]{2,}\.?){0,2} ?(?:\^\{?[23]\}?)?")
+_WORDS = re.compile(r"(?:[A-Za-z]{3,}|dB)\.?(?: [A-Za-z]{2,}\.?){0,2} ?(?:\^\{?[23]\}?)?")
 _CHANGES = re.compile(  # words behind a number that change it
     "dozen|half|halves|(?:third|quarter|fourth|fifth|sixth|seventh|eighth|ninth|tenth|hundredth|thousandth)s?"
     "|squared|cubed|factorial|choose|plus|minus|times|pi|sqrt|sin|cos|tan|log|ln|exp|or|and|to|mod|not|base|over|under"
@@ -181,7 +184,6 @@ _NAMED = re.compile(
 )
 _POWER_OF_TEN = re.compile(r"10\s*\^|[0-9][eE]")
 _IRRATIONAL = re.compile(r"\\(?:pi|sqrt)(?![A-Za-z])")
-_DIGIT_SPACES = re.compile(r"(?<=[0-9]) (?=[0-9]{3}(?![0-9]))")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -221,8 +223,8 @@ def read_amount(text: str) -> Amount | None:
     is_variable = not spaced and len(rest.rstrip("^{}0123456789")) < 2  # one letter right behind a number
     if is_variable or any(map(_CHANGES.fullmatch, words)):
         return None
-    unit = unit_of(rest)
-    return Amount(number=number, unit=unit, written=rest) if unit or _WORDS.fullmatch(rest) else None
+    unit, is_noun = unit_of(rest), spaced and _WORDS.fullmatch(rest)  # 2xy is a product
+    return Amount(number=number, unit=unit, written=rest) if unit or is_noun else None
 
 
 def same_amount(answer: Amount, gold: Amount) -> bool:
@@ -249,7 +251,7 @@ def read_quantity(text: str) -> Amount | None:
     """
     if len(text) > MAX_CHARS:
         return None
-    text = _DIGIT_SPACES.sub("", _NAMED.sub("", normalised(text)))
+    text = _NAMED.sub("", normalised(text))
     text = text.removeprefix("≈").removeprefix(r"\approx").strip()
     text = re.sub(r"^([+-]?)\s*10\s*(?=\^)", r"\g<1>1*10", text)  # a power of ten alone
     number, rest = leading_irrational(text) if _IRRATIONAL.search(text) else leading_numeral(text)
