@@ -14,13 +14,15 @@ from prorl.control.events import LevelRaised, ReferenceReset, StageEntered, Step
 from prorl.control.plan import make_plan
 from prorl.control.state import RunState, fold
 from prorl.envs.errors import ProrlError
+from prorl.envs.registry import make_task
+from prorl.envs.types import Verdict
 from prorl.local import judge as local_judge
 from prorl.local.judge import LocalJudge
 from prorl.rollout.pipeline import WaitEnded, wait_silently
 from prorl.run.history import read_history
 from prorl.run.store import RunStore
 from support.defaults import planned, some_resets
-from support.fake_backend import FakeBackend, FakeEngine, FakeLearner
+from support.fake_backend import FakeBackend, FakeEngine, FakeJudge, FakeLearner
 from support.fake_runs import PLAN, OutJudge, events, of, run_in, timeless
 from support.mishaps import AMISS, CURSED, make_mishap
 from support.recipes import recipe
@@ -260,6 +262,33 @@ def test_a_judge_lost_in_the_middle_of_a_response_changes_nothing_but_is_told(
     )
     assert timeless(events(folder)) == timeless(events(finished))
     assert state == fold(events(finished))
+
+
+def test_what_verifiers_failed_of_can_be_read(tmp_path):
+    class Ailing(FakeJudge):
+        ill, failed = False, ()
+
+        def submit(self, ticket, problem, text):
+            if (
+                self.ill and len(self.failed) < 2
+            ):  # few enough to be no outage, more than a quarter of the draws
+                self.failed = {*self.failed, problem.prompt}
+            if problem.prompt in self.failed:
+                self._ready.append((ticket, Verdict(score=0.0, status="error", note="no sandbox")))
+            else:
+                super().submit(ticket, problem, text)
+
+    def sabotage(backend):
+        backend.judge = ailing
+
+    def watch(event, state):
+        ailing.ill = state.step == 2
+
+    ailing = Ailing({name: make_task(name) for name in ("arithmetic", "word_list")})
+    run_in(tmp_path / "run", PLAN, sabotage=sabotage, watch=watch, until=lambda state: state.step == 4)
+    written = {int(file.stem.rpartition("_")[2]) for file in (tmp_path / "run" / "samples").iterdir()}
+    assert written == {0, 2}
+    assert "no sandbox" in (tmp_path / "run" / "samples" / "step_000002.jsonl").read_text()
 
 
 # -- adaptive levels

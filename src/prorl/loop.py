@@ -94,7 +94,8 @@ def train(run: Run) -> RunState:
             update = finish_update()
         with clock.phase("sync"):
             run.backend.sync(state.version + 1)
-        if every and state.step % every == 0:
+        failing = 4 * rollouts.rollout_stats.errors > rollouts.rollout_stats.draws
+        if every and (state.step % every == 0 or failing):
             run.store.write_samples(state.step, sample_records(state.step, rollouts))
         run.in_hand.groups = rollouts.in_hand
         run.event_log.record(

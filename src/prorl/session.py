@@ -106,6 +106,8 @@ def branch_run(
     before = check(parent.config, str(folder))
     config = build.settled(choose_backend(changed(before, {"name": target.name}, overrides))[0])
     require_tracker(config.log)
+    with console.counting("preparing data") as counted:
+        build.prepare_own_data(config, counted)
     require_new(target, to_json(config))
     if target.exists() and any(target.iterdir()):
         raise StorageError(

@@ -188,6 +188,9 @@ def test_an_validation_is_due_when_told_to_unless_it_was_just_sat_or_there_are_n
     asked = replace(STATE, step=301, last_validation=300, asked=("validation",))
     assert validation_due(PLAN, asked)
     assert not validation_due(PLAN, replace(asked, last_validation=301))
+    assert not validation_due(
+        PLAN, replace(asked, asked=("validation", "roll-back"))
+    )  # which undoes the step
     assert not validation_due(planned(PLAN, validation=some_validations(every=0)), asked)
 
 

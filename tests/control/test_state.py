@@ -195,7 +195,7 @@ def test_a_command_is_carried_out_before_the_next_step_or_not_at_all():
     assert fold(asked).asked == ("validation", "reset-reference", "stop", "save")
     assert fold([*asked, evaluated(0, 0.1), reset(0)]).asked == ("stop", "save")
     assert fold([*asked, stepped(1)]).asked == ()
-    assert fold([*asked, Stopped(step=0, reason="told to stop")]).asked == ("validation",)
+    assert fold([*asked, Stopped(step=0, reason="told to stop")]).asked == ("validation", "reset-reference")
 
 
 def test_a_refused_command_moves_the_cursor_and_nothing_else():

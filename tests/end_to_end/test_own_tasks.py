@@ -73,6 +73,11 @@ def test_a_run_goes_on_with_changed_code_and_says_so(recipe, workplace):
         done("train", "--branch", "tiny@1", "--run", branch)
         told = [event for event in of_kind(workplace / branch, Warned) if "code of say" in event.text]
         assert len(told) == (branch == "changed")
+    others = [{"chat": f"Say: {n} roots", "wanted": {"text": f"{n} roots"}} for n in range(100)]
+    rows = write_jsonl(recipe.parent / "others.jsonl", others)
+    done("train", "--branch", "tiny@1", "--run", "elsewhere", f"tasks.say.path={rows}", "sample_every=1")
+    (samples,) = (workplace / "elsewhere" / "samples").iterdir()
+    assert "roots" in samples.read_text()
 
 
 def test_history_and_system_prompt_reach_the_policy(recipe):
@@ -93,17 +98,19 @@ def test_rows_that_change_between_two_runs_are_prepared_anew(recipe):
     from prorl.build import build_tasks, prepare_own_data
 
     config = load_recipe(str(recipe))
-    seen = []
-    for word in ("leaves", "roots"):
+    seen, fingerprints = [], set()
+    for word, answer in (("leaves", "leaves"), ("roots", "roots"), ("roots", "leaves")):
         write_jsonl(
             recipe.parent / "rows.jsonl",
-            [{"chat": f"Say: {n} {word}", "wanted": {"text": word}} for n in range(100)],
+            [{"chat": f"Say: {n} {word}", "wanted": {"text": answer}} for n in range(100)],
         )
         prepare_own_data(config, lambda *_: None)
         tasks = build_tasks(config)
         problems = [tasks.problem(draw, "train") for draw in range(30)]
         seen.append({problem.prompt.split()[-1] for problem in problems if problem.task == "say"})
-    assert seen == [{"leaves"}, {"roots"}]
+        fingerprints.add(tasks.fingerprint(10))
+    assert seen == [{"leaves"}, {"roots"}, {"roots"}]
+    assert len(fingerprints) == 3  # right answers, which nobody is shown, count too
 
 
 @pytest.mark.parametrize(

@@ -36,6 +36,8 @@ def obey(problem, text):
             sys.exit(3)
         case "raise":
             raise ZeroDivisionError("by zero")
+        case "quote":
+            raise ValueError("half a \ud83d")
         case "None":
             return None
         case "print":

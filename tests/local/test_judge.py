@@ -91,6 +91,7 @@ def test_a_wait_with_an_end_ends_without_a_verdict_too(judge):
         ("hang", "deadline of 0.5 s"),
         ("exit 3", "verifier process died, exit code 3"),
         ("raise", "ZeroDivisionError: by zero"),
+        ("quote", "ValueError: half a ?"),
         ("sys.exit", "SystemExit: 3"),
         ("None", "the verifier returned NoneType, not a Verdict"),
         ("nan", "score nan is outside [0, 1]"),

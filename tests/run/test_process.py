@@ -239,6 +239,26 @@ def test_want_of_memory_is_a_wish_too(wish):
     assert wish.status == 71
 
 
+def test_the_memory_of_a_job_is_the_least_of_its_groups_without_the_file_cache(tmp_path, monkeypatch):
+    job = tmp_path / "system" / "job_1"
+    job.mkdir(parents=True)
+    for group, limit, used in (
+        (tmp_path, "max", 0),
+        (job.parent, 900 << 20, 300 << 20),
+        (job, 800 << 20, 700 << 20),
+    ):
+        (group / "memory.max").write_text(f"{limit}\n")
+        (group / "memory.current").write_text(f"{used}\n")
+        (group / "memory.stat").write_text(f"anon 7\ninactive_file {100 << 20}\nactive_file {100 << 20}\n")
+    monkeypatch.setattr(process, "CGROUP", tmp_path)
+    monkeypatch.setattr(process, "GROUPS", tmp_path / "cgroup")
+    assert machine_memory()[0] > 900 << 20  # nobody says which group it is
+    (tmp_path / "cgroup").write_text("12:cpu:/elsewhere\n0::/system/job_1\n")
+    assert machine_memory() == (800 << 20, 300 << 20)
+    (job / "memory.max").write_text("max\n")
+    assert machine_memory()[0] == 900 << 20
+
+
 def test_the_memory_of_this_machine_is_plausible():
     total, available = machine_memory()
     assert 10**8 < available <= total

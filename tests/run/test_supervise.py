@@ -256,6 +256,14 @@ def test_a_hang_is_dumped_killed_and_followed_by_another_trainer(supervisor, fol
     assert said[1] == "the trainer hung at step 0 in phase 'learn'"
 
 
+def test_one_that_never_gets_to_take_a_run_up_again_hangs_too(folder, said):
+    (folder / CHECKPOINTS / "step_000000").mkdir(parents=True)
+    patience = replace(QUICK, taking_up=0.5)
+    assert Supervisor(["sleep", "60"], ["true"], folder, say=said.append, patience=patience).run() == 0
+    assert "no sign of life for 0 s in phase 'taking up'" in said[0]
+    assert said[1] == "the trainer hung"
+
+
 def test_the_beat_of_an_earlier_trainer_condemns_nobody(supervisor, folder):
     code = """
         if life == 0:

@@ -34,7 +34,7 @@ def validation_due(plan: Plan, state: RunState) -> bool:
     otherwise begins), every `every` steps, after the last one, and when told to.
     """
     every = plan.config.validation.every
-    if not every or state.last_validation == state.step:
+    if not every or state.last_validation == state.step or "roll-back" in state.asked:
         return False
     due = state.last_validation is None or "validation" in state.asked
     return due or state.step % every == 0 or state.step == plan.config.steps

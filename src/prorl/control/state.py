@@ -99,9 +99,9 @@ def evolve(state: RunState, event: events.Event) -> RunState:
         case events.CommandGiven():
             return _after_command(state, event)
         case events.Stopped():
-            # Who takes it up again after a stop wants it to go on; a validation asked for is then sat.
+            # Who takes it up again after a stop wants it to go on; what was asked for otherwise is then done.
             paused = None if "stop" in state.asked else state.paused
-            owed = ("validation",) if "validation" in state.asked else ()
+            owed = _without(_without(state.asked, "stop"), "save")
             return replace(state, stopped=event.reason, paused=paused, asked=owed)
         case events.Resumed():
             return _after_resume(state, event)

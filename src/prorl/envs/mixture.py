@@ -81,8 +81,9 @@ class Mixture:
         )
 
     def fingerprint(self, count: int) -> str:
-        """Identity of what is asked and shown in the first draws: it changes when weights or a task's code do."""
-        digest = blake2b(digest_size=8)
+        """Identity of what is asked and shown in the first draws, and of all rows of data sets."""
+        rows = "".join(getattr(task, "fingerprint", "") for task in self._tasks.values())
+        digest = blake2b(rows.encode(), digest_size=8)
         for draw in range(count):
             problem = self.problem(draw, "train")
             digest.update(f"{problem.task}\n{problem.prompt}\n{problem.solution}\n".encode())

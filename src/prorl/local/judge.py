@@ -34,6 +34,7 @@ from pathlib import Path
 from typing import Any
 
 from prorl.envs.errors import ProrlError
+from prorl.envs.files import storable
 from prorl.envs.sandbox.inside.confine import SET_PDEATHSIG, prctl
 from prorl.envs.seeds import HASHING
 from prorl.envs.types import Problem, Verdict
@@ -350,11 +351,13 @@ def _verdict(verifier: Verifier, problem: Problem, text: str) -> Verdict:
         return _error(f"the verifier returned {type(verdict).__name__}, not a Verdict", seconds)
     if not 0.0 <= verdict.score <= 1.0:
         return _error(f"score {verdict.score} is outside [0, 1]", seconds)
-    return replace(verdict, score=float(verdict.score), note=verdict.note[:MAX_NOTE], seconds=seconds)
+    return replace(
+        verdict, score=float(verdict.score), note=storable(verdict.note[:MAX_NOTE]), seconds=seconds
+    )
 
 
 def _error(failure: str, seconds: float) -> Verdict:
-    return Verdict(score=0.0, status="error", note=failure[:MAX_NOTE], seconds=seconds)
+    return Verdict(score=0.0, status="error", note=storable(failure[:MAX_NOTE]), seconds=seconds)
 
 
 def _settle_in() -> None:

@@ -4,6 +4,7 @@ import faulthandler
 import json
 import math
 import os
+import re
 import signal
 import time
 import traceback
@@ -46,7 +47,7 @@ BLINK = 0.2  # seconds between two looks at the request to stop while waiting
 ECHO = 0.5  # seconds in which a signal again is the same one: a scheduler and the supervisor both send it
 RETRY = 30.0  # seconds between two tries on a full disk
 
-CGROUP = Path("/sys/fs/cgroup")
+CGROUP, GROUPS = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
 
 
 def deadline(deadlines: DeadlinesConfig, phase: str, durations: Collection[float]) -> float:
@@ -195,11 +196,14 @@ def machine_memory() -> tuple[int, int]:
     lines = (line.split() for line in Path("/proc/meminfo").read_text().splitlines())
     memory = {words[0].rstrip(":"): int(words[1]) * 1024 for words in lines}
     total, available = memory["MemTotal"], memory["MemAvailable"]
-    with suppress(OSError, ValueError):  # no limit of a container, which then reads "max"
-        limit = int((CGROUP / "memory.max").read_text())
-        if limit < total:
-            stat = dict(line.split() for line in (CGROUP / "memory.stat").read_text().splitlines())
-            # Without the file cache, which the kernel would give back.
-            charged = int((CGROUP / "memory.current").read_text()) - int(stat["inactive_file"])
-            return limit, min(available, limit - charged)
+    own = re.search("^0::/(.*)", GROUPS.read_text(), re.MULTILINE) if GROUPS.exists() else None
+    inner = CGROUP / (own[1] if own else "")  # a job's is deeper than a container's
+    for group in (inner, *(parent for parent in inner.parents if parent.is_relative_to(CGROUP))):
+        with suppress(OSError, ValueError):  # no limit, which then reads "max"
+            limit = int((group / "memory.max").read_text())
+            stat = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
+            # The kernel would give back the file cache.
+            cache = int(stat["inactive_file"]) + int(stat["active_file"])
+            charged = int((group / "memory.current").read_text()) - cache
+            total, available = min(total, limit), min(available, limit - charged)
     return total, available

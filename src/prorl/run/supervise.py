@@ -5,6 +5,7 @@ decides whether to start it again, and the trainer dies with it.
 """
 
 import json
+import math
 import os
 import signal
 import subprocess
@@ -77,6 +78,7 @@ class Patience:
     longest_wait: float = 60.0
     tick: float = 0.5  # seconds between two looks at the heartbeat
     dump: float = 2.0  # seconds in which a hanging trainer may write down its stacks
+    taking_up: float = 3600.0  # seconds in which one that goes on with a run has its first heartbeat
 
     def wait(self, crashes: int) -> float:
         """Seconds before the restart after so many crashes in a row."""
@@ -203,9 +205,10 @@ class Supervisor:
             last, beat = beat, self._beat(trainer.pid) or beat
             reached = max(reached, beat.step if beat else 0)
             quiet = quiet + passed if beat == last else 0.0
-            if beat is not None and quiet > beat.deadline:
+            deadline = beat.deadline if beat else self._patience.taking_up if self._born else math.inf
+            if quiet > deadline:
                 hung = True
-                self._end(trainer, beat)
+                self._end(trainer, f"for {deadline:.0f} s in phase {beat.phase if beat else 'taking up'!r}")
         # Later the folder may be gone: nothing is begun anew then.
         self._born = self._born or is_born(self._folder)
         beat = self._beat(trainer.pid) or beat
@@ -236,12 +239,12 @@ class Supervisor:
         # Where a container was started again, the trainer of the one before may have had this number.
         return beat if beat is not None and beat.pid == pid and beat != self._left else None
 
-    def _end(self, trainer: subprocess.Popen[bytes], beat: Beat) -> None:
+    def _end(self, trainer: subprocess.Popen[bytes], silence: str) -> None:
         """Ask a hanging trainer where it is, keep the answer, and kill it."""
         trainer.send_signal(WHERE)
         time.sleep(self._patience.dump)
         stacks = self._keep_stacks()
-        self._log(f"no sign of life for {beat.deadline:.0f} s in phase {beat.phase!r}{stacks}")
+        self._log(f"no sign of life {silence}{stacks}")
         trainer.kill()
         trainer.wait()
 

@@ -226,3 +226,13 @@ def test_what_was_not_measured_is_no_point(tmp_path):
     for name in (*policy, "learning/score", "sampling/length", "sampling/informative_share"):
         assert steps[name] == [1, 3], name
     assert steps["schedule/learning_rate"] == [1, 2, 3]
+
+
+def test_what_a_roll_back_undid_is_no_point(tmp_path):
+    scalars, back = Scalars(tmp_path), intervened(action="roll_back")
+    for event, step in ((stepped(1), 1), (stepped(2), 2), (stepped(3), 3), (back, 1), (stepped(2), 2)):
+        scalars(event, RunState(step=step))
+    scalars.close()
+    read = EventAccumulator(str(tmp_path))
+    read.Reload()
+    assert [point.step for point in read.Scalars("learning/score")] == [1, 2]

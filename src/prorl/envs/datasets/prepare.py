@@ -347,6 +347,11 @@ class DatasetTask:
         """The domain it is averaged into."""
         return str(json.loads(self._file.metadata.metadata[ABOUT])["domain"])
 
+    @cached_property
+    def fingerprint(self) -> str:
+        """Identity of all its rows, right answers included."""
+        return str(json.loads(self._file.metadata.metadata[ABOUT])["fingerprint"])
+
     @property
     def splits(self) -> frozenset[Split]:
         """The splits that have rows."""

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from torch.utils.tensorboard import SummaryWriter
 
-from prorl.control.events import Event, ReferenceReset, Stepped, Validated
+from prorl.control.events import Event, Intervened, ReferenceReset, Stepped, Validated
 from prorl.control.metrics import metrics_of
 from prorl.control.state import RunState
 
@@ -20,8 +20,11 @@ class Scalars:
     def __call__(self, event: Event, state: RunState) -> None:
         """Write the numbers of an event; where they cannot be written they are missed."""
         try:
-            # Opened late: a resume that is refused must not leave an empty file behind.
-            self._writer = self._writer or SummaryWriter(log_dir=str(self._folder))
+            if isinstance(event, Intervened) and event.action == "roll_back":
+                self.close()
+                self._writer = None
+            # Opened late: a resume that is refused must not leave an empty file behind. What was undone is not shown.
+            self._writer = self._writer or SummaryWriter(str(self._folder), purge_step=state.step + 1)
             if isinstance(event, ReferenceReset):
                 self._writer.add_scalar("policy/reference_reset", 1.0, state.step)
             elif isinstance(event, (Stepped, Validated)):
