@@ -32,7 +32,7 @@ MAX_LINES = 550
 # collections that leave out what is there 10 (10), two dozen that an eighth found 90 (15).
 # Tests: 2,380.
 CEILINGS = {"src": (31_340, 161), "tests": (35_650, 212)}  # lines and files
-READING_PATH = 11_166  # lines of the core without `APART`
+READING_PATH = 11_190  # lines of the core without `APART`
 APART = ("api.py", "cli", "learn/base_model.py", "trl.py")
 HELP_SECONDS = 1.5  # of computing: a busy machine must not fail a test
 

@@ -106,14 +106,18 @@ def branch_run(
     before = check(parent.config, str(folder))
     config = build.settled(choose_backend(changed(before, {"name": target.name}, overrides))[0])
     require_tracker(config.log)
-    with console.counting("preparing data") as counted:
-        build.prepare_own_data(config, counted)
     require_new(target, to_json(config))
     if target.exists() and any(target.iterdir()):
         raise StorageError(
             f"{target} is not empty: a branch begins in a folder of its own; choose another name"
         )
     checkpoint = parent.latest_checkpoint() if step is None else parent.checkpoint(step)
+    if config.steps <= checkpoint.step:
+        raise RecipeError(
+            f"a branch from step {checkpoint.step} of {config.steps} trains nothing: say steps=N with a larger number"
+        )
+    with console.counting("preparing data") as counted:
+        build.prepare_own_data(config, counted)
     session = _session_at(parent, checkpoint, config, console)
     asked = hparams_now(make_plan(before), from_json(checkpoint.state))
     asks = hparams_at(make_plan(config), checkpoint.step)

@@ -186,12 +186,13 @@ def test_what_is_no_command_is_told_to_nobody(run):
     [
         ("tiny@x", "say RUN@STEP"),
         ("tiny@1", "no checkpoint of step 1; it has those of: 0, 2, 3"),
+        ("tiny@1 --dry-run", "no checkpoint of step 1; it has those of: 0, 2, 3"),
         ("nothing@1", "holds no run"),
     ],
 )
 def test_a_branch_from_nowhere_is_refused(run, workplace, branch, said):
     before = tree(workplace)
-    assert said in refused("train", "--branch", branch, "steps=9")
+    assert said in refused("train", "--branch", *branch.split(), "steps=9")
     assert tree(workplace) == before
 
 

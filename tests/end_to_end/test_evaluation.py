@@ -57,6 +57,11 @@ def test_a_evaluation_measures_the_base_and_the_newest_checkpoint(studied):
     assert rules["levels"]["arithmetic"] == sorted(rules["levels"]["arithmetic"])
 
 
+@pytest.mark.parametrize("change", ["sampling.temperature=0.5", "optimizer.lr=3", "steps=9"])
+def test_what_an_evaluation_does_not_read_is_refused(run, change):
+    assert "changes nothing in an evaluation" in refused("eval", run, *FEW, change)
+
+
 def test_a_run_of_a_cluster_is_studied_in_one_process(run, studied):
     recipe = json.loads((run / "config.json").read_bytes())
     (run / "config.json").write_text(json.dumps(recipe | {"backend": "ray"}))

@@ -176,6 +176,12 @@ def test_a_run_that_is_training_is_exported_beside_it(run):
         assert "step 3" in done("export", "tiny", "model")
 
 
+def test_what_was_made_read_only_is_exported_into_a_folder_that_is_not(run):
+    (run / "tokenizer").chmod(0o555)
+    done("export", "tiny", "model")
+    assert Path("model").stat().st_mode & 0o200
+
+
 def test_a_damaged_checkpoint_is_passed_over_with_a_sentence_unless_it_was_asked_for(run):
     spoil(run / "checkpoints" / LAST / "model.safetensors")
     assert "model.safetensors is damaged" in refused("export", "tiny@3", "model")

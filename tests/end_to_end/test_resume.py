@@ -225,7 +225,7 @@ def test_damage_before_every_checkpoint_ends_for_good_with_its_place(uninterrupt
     flip_in_line(0)(run)
     assert "damaged at line 1 (byte 0)" in refused("resume", run).replace("\n", " ")
     with pytest.raises(StorageError, match="damaged at line 1"):
-        branch_run(run, tmp_path / "branch", [], quiet())
+        branch_run(run, tmp_path / "branch", ["steps=9"], quiet())
     assert folders(tmp_path) == ["run"]
 
 
@@ -344,7 +344,7 @@ def test_a_branch_that_validates_otherwise_has_a_first_validation_of_its_own(
     uninterrupted, tmp_path, change, first
 ):
     branch = tmp_path / "other"
-    branch_run(uninterrupted, branch, [change, "steps=4"], quiet(), step=4)
+    branch_run(uninterrupted, branch, [change, "steps=5"], quiet(), step=4)
     assert read_history(branch).of(Validated)[0].step == first
 
 
@@ -384,9 +384,10 @@ def test_a_branch_can_return_to_the_best_policy_of_its_parent(uninterrupted, tmp
 @pytest.mark.parametrize(
     ("changes", "error", "message"),
     [
-        (["kl.coef=0"], RecipeError, "reference reset"),
+        (["kl.coef=0", "steps=9"], RecipeError, "reference reset"),
         (["optimizer.leer=1"], RecipeError, "optimizer.leer"),
-        (["sampling.response_limit=500"], RecipeError, "response_limit"),
+        (["sampling.response_limit=500", "steps=9"], RecipeError, "response_limit"),
+        ([], RecipeError, "from step 6 of 6 trains nothing: say steps=N"),
     ],
 )
 def test_a_branch_that_cannot_be_leaves_nothing(uninterrupted, tmp_path, changes, error, message):

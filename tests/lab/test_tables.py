@@ -112,7 +112,19 @@ def test_aligned_tables_share_their_columns():
     wide = Table(title="two", columns=TABLE.columns, rows=(("much longer", 1, None),))
     lines = printed([TABLE, wide], aligned=True).splitlines()
     assert len([line for line in lines if "steps" in line]) == 1
-    assert {line.index("–") for line in lines if line.startswith("  b")} == {lines[-2].index(" 1 ") + 1}
+    assert {line.index("–") for line in lines if line.startswith("b")} == {lines[-1].index(" 1 ") + 1}
+
+
+@pytest.mark.parametrize("aligned", [False, True])
+def test_a_terminal_that_is_too_narrow_loses_no_cell(aligned):
+    names = tuple(f"column{number}" for number in range(12))
+    wide = Table(
+        title="A title that is longer than any line " * 3, columns=names, rows=(tuple(range(12)),) * 2
+    )
+    shown = printed([wide, wide], width=30, aligned=aligned)
+    assert all(name in shown for name in names)
+    last = [line.split() for line in shown.splitlines() if line.startswith("0 ")]
+    assert last == [[str(number) for number in range(12)]] * 4
 
 
 @pytest.mark.parametrize(

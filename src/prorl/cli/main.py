@@ -101,6 +101,8 @@ def train(
     else:
         raise ProrlError("say what to train: the name of a recipe, or --branch RUN@STEP")
     if dry_run:
+        if branch is not None and step is not None:
+            RunStore.open(parent).checkpoint(step)  # or it says which there are
         from prorl.cluster import estimate
 
         echo(estimate.dry_run(config, full=full))

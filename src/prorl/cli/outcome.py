@@ -20,7 +20,7 @@ from typer.core import TyperGroup
 
 from prorl.envs.errors import ProrlError
 from prorl.lab.tables import Table, print_tables, to_json
-from prorl.run.layout import run_folder
+from prorl.run.layout import run_and_step, run_folder
 from prorl.run.supervise import CRASHED, FAILED, INTERRUPTED
 
 if TYPE_CHECKING:
@@ -66,12 +66,10 @@ def changes_to(overrides: Sequence[str] | None, backend: str | None, address: st
 
 def run_at(origin: str) -> tuple[Path, int | None]:
     """The run directory and the step of `RUN@STEP`; no step where only RUN is said."""
-    name, at, step = origin.rpartition("@")
-    if not at:
-        return run_folder(Path(step)), None
-    if not step.isdecimal():
+    name, step = run_and_step(origin)
+    if step is not None and not step.isdecimal():
         raise ProrlError(f"{origin}: say RUN@STEP, with the number of a step")
-    return run_folder(Path(name)), int(step)
+    return run_folder(Path(name)), None if step is None else int(step)
 
 
 def show(tables: Sequence[Table], as_json: bool, *, aligned: bool = False) -> None:

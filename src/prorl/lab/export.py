@@ -88,6 +88,7 @@ def export(
     def fill(aside: Path) -> None:
         _write_model(checkpoint.path, aside, dtype)
         shutil.copytree(tokenizer, aside, dirs_exist_ok=True)
+        aside.chmod(0o755)  # or it would be as read-only as what was copied
         shutil.copyfile(folder / CONFIG, aside / RECIPE)
         hparams = _last_hparams(story, config)
         _write_generation(aside, checkpoint.path, hparams)

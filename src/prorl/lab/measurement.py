@@ -50,7 +50,7 @@ from prorl.machine import require_processors
 from prorl.rollout.pipeline import VerifierError, grouped, sample_problems
 from prorl.run.checkpoint import intact, tidy, verify
 from prorl.run.journal import Journal
-from prorl.run.layout import CHECKPOINTS, EVALS, JOURNAL, REFERENCES, RUNS, TOKENIZER, holder
+from prorl.run.layout import CHECKPOINTS, EVALS, JOURNAL, REFERENCES, RUNS, TOKENIZER, holder, run_and_step
 from prorl.run.store import FIRST_REFERENCE, RunStore
 from prorl.run.supervise import WAITING
 from prorl.stopwatch import Pulse, Stopwatch, unheard
@@ -58,6 +58,18 @@ from prorl.types import Backend, Sampling
 
 WEIGHTS = "model.safetensors"
 INCIDENTS = "incidents.jsonl"
+# of a recipe, beside what is of rewards and losses
+OF_TRAINING = {
+    "steps",
+    "stages",
+    "sampling.temperature",
+    "sampling.top_p",
+    "optimizer",
+    "kl",
+    "reset",
+    "validation",
+    "save",
+}
 PROBLEMS_AT_A_TIME, RESPONSES_AT_A_TIME = 32, 1024  # of a chunk, whichever is less
 
 
@@ -162,6 +174,12 @@ def evaluate(
     else:
         raise ProrlError(f"{model} is no run; for a model, say whose problems it is asked: --recipe NAME")
     config = build.settled(config)
+    keys = [change.partition("=")[0] for change in settings]
+    if idle := next((key for key in keys if {key, key.partition(".")[0]} & OF_TRAINING), None):
+        raise RecipeError(
+            f"{idle} changes nothing in an evaluation, which does not train and samples by evaluation.temperature "
+            "and evaluation.top_p"
+        )
     if ks[-1] > config.evaluation.samples:
         raise RecipeError(
             f"pass@{ks[-1]} needs as many responses per problem, not {config.evaluation.samples}: raise --samples, "
@@ -183,7 +201,7 @@ def evaluate(
         before = None if base is None else _measured(base, asked, folder, tasks, config, console)
         middle = None if before is None else between(folder, before, after)
     console.say(f"kept in {folder}: {', '.join(path.name for path in models(folder))}")
-    if source.run is not None:
+    if source.run is not None and out is None:
         console.say(f"to see it in pictures: prorl report {source.run.folder}")
     if before is None:
         return rate_tables(after, ks)
@@ -192,14 +210,14 @@ def evaluate(
 
 def find(name: str, console: Console) -> Source:
     """RUN, RUN@STEP (the run by directory or by its name below `runs/`), or else a model directory or hub id."""
-    folder, at, step = name.partition("@")
+    folder, step = run_and_step(name)
     place = next((path for path in (Path(folder), RUNS / folder) if (path / JOURNAL).exists()), None)
     if place is None:
         return Source(model=external_name(name), path=name, weights=_stamps(Path(name)))
-    if at and not step.isdecimal():
+    if step is not None and not step.isdecimal():
         raise ProrlError(f"{name}: say RUN@STEP, with the number of a step")
     store = RunStore.open(place, report=console.say)
-    checkpoint = store.checkpoint(int(step)) if at else store.latest_checkpoint()
+    checkpoint = store.latest_checkpoint() if step is None else store.checkpoint(int(step))
     if checkpoint.step == 0:
         return base_of(store)
     return _of_run(store, checkpoint.path, step_name(checkpoint.step), checkpoint.step)

@@ -16,6 +16,7 @@ from typing import Any
 
 from rich import table as rich
 from rich.console import Console
+from rich.measure import Measurement
 from rich.text import Text
 
 from prorl.envs.files import storable
@@ -23,6 +24,7 @@ from prorl.envs.files import storable
 NONE = "–"
 """Shown where there is no number."""
 
+WIDEST = 10_000  # characters of a line
 LONG_CELL = 60  # characters above which a cell of an HTML table may be broken into lines
 _MARKUP = re.compile(r"([\\`*_\[\]#|~$])")
 
@@ -171,30 +173,30 @@ def _json(cell: Cell) -> Any:
 
 
 def print_tables(tables: Sequence[Table], console: Console, *, aligned: bool = False) -> None:
-    """Print tables at a terminal; `aligned` ones have the same columns and are set as one, below their titles."""
-    for several in [tables] if aligned and tables else [[table] for table in tables]:
-        columns = several[0].columns
-        if several[0].title and not aligned:
-            console.print(Text(f"\n{several[0].title}", style="bold"), soft_wrap=True)
-        shown = rich.Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-        rows = [row for table in several for row in table.rows]
-        for column, name in enumerate(columns):
+    """Print tables at a terminal, all of every table however narrow it is; `aligned` ones have the same columns."""
+    for index, table in enumerate(tables):
+        if table.title:
+            console.print(Text(f"\n{table.title}", style="bold"), soft_wrap=True)
+        alike = tables if aligned else [table]
+        rows = [row for one in alike for row in one.rows]
+        shown = rich.Table(
+            box=None, padding=(0, 2, 0, 0), header_style="dim", show_header=not (aligned and index)
+        )
+        for column, name in enumerate(table.columns):
             right = column > 0 and (aligned or not any(isinstance(row[column], str) for row in rows))
+            whole = [line for row in rows if aligned for line in text(row[column]).splitlines()]
             shown.add_column(
                 Text(name),
                 justify="right" if right else "left",
                 no_wrap=not column,
                 overflow="fold",
-                min_width=max(map(len, name.split()), default=0),
+                min_width=max(map(len, (*name.split(), *whole)), default=0),
             )
-        for table in several:
-            if aligned:
-                shown.add_row(Text(f"\n{table.title}", style="bold"))
-            for row in table.rows:
-                first, *others = map(text, row)
-                shown.add_row(Text(f"  {first}" if aligned else first), *map(Text, others))
-        console.print(shown)
-        for note in (note for table in several for note in table.notes):
+        for row in table.rows:
+            shown.add_row(*map(Text, map(text, row)))
+        least = Measurement.get(console, console.options.update(max_width=WIDEST), shown).minimum
+        console.print(shown, width=max(console.width, least), crop=False)
+        for note in table.notes:
             console.print(Text(note, style="dim"))
 
 

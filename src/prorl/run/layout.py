@@ -26,6 +26,16 @@ TRIES, PAUSE = 5, 0.02  # seconds; whoever only asks for the holder has the lock
 ELSEWHERE, LOOK = 120.0, 1.0
 
 
+def run_and_step(said: str) -> tuple[str, str | None]:
+    """RUN and the step behind `@`, None without; folders above a run may have an `@` in their names.
+
+    >>> run_and_step("me@home/runs/nano@300"), run_and_step("me@home/runs/nano")
+    (('me@home/runs/nano', '300'), ('me@home/runs/nano', None))
+    """
+    run, at, step = said.rpartition("@")
+    return (run, step) if at and "/" not in step else (said, None)
+
+
 def run_folder(run: Path) -> Path:
     """A run directory as given, or by name below RUNS."""
     return run if run.exists() or not (RUNS / run).exists() else RUNS / run

@@ -51,10 +51,15 @@ def test_a_evaluation_comes_back_as_it_was_or_without_the_texts(tmp_path, proble
 
 @pytest.mark.parametrize("damage", [b"", b"PAR1 is not enough", None])
 def test_a_damaged_or_missing_file_is_said_in_a_sentence(tmp_path, damage):
-    if damage is not None:
-        (tmp_path / "s.parquet").write_bytes(damage)
-    with pytest.raises(StorageError, match=r"cannot be read .* measure again"):
-        read_evaluation(tmp_path / "s.parquet")
+    (tmp_path / "evals").mkdir()
+    for folder, advice in (
+        (tmp_path / "evals", "delete it and measure again"),
+        (tmp_path, "say a run, or files"),
+    ):
+        if damage is not None:
+            (folder / "s.parquet").write_bytes(damage)
+        with pytest.raises(StorageError, match=rf"cannot be read .* {advice}"):
+            read_evaluation(folder / "s.parquet")
 
 
 # -- the folder of an evaluation

@@ -110,7 +110,7 @@ def test_a_evaluation_says_whether_it_worked_with_its_doubt(tmp_path):
         problems = results([0, solved] * 20, 8)
         write_evaluation(shelf / f"{model}.parquet", evaluation(model, problems, step=step))
 
-    assert "prorl eval run" in measured(tmp_path / "run").html
+    assert f"prorl eval {tmp_path / 'run'}" in measured(tmp_path / "run").html
     keep("base", 0, 2)
     keep("step_000010", 10, 2)
     assert "which may be chance" in measured(tmp_path / "run").html

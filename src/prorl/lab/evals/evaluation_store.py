@@ -133,7 +133,7 @@ def read_evaluation(path: Path, *, texts: bool = True) -> Evaluation:
         header: dict[str, Any] = json.loads(table.schema.metadata[HEADER])
         return Evaluation(**header, problems=PROBLEMS.validate_python(table.to_pylist()))
     except (OSError, ValueError, KeyError, TypeError, pyarrow.ArrowException) as error:
-        again = "delete it and measure again"
+        again = "delete it and measure again" if EVALS in path.parts else "say a run, or files of its evals/"
         raise StorageError(f"the evaluation {path} cannot be read ({error}); {again}") from error
 
 

@@ -95,7 +95,7 @@ def measured(folder: Path) -> Section:
     except StorageError as error:
         return replace(section, html=paragraph(f"An evaluation cannot be read: {error}.", tone="warn"))
     if pair is None:
-        missing = f"Not measured against its base yet: `prorl eval {folder.name}` does it."
+        missing = f"Not measured against its base yet: `prorl eval {folder}` does it."
         return replace(section, html=paragraph(missing, tone="soft"))
     html, tables = _verdict(pair, ("its base", f"the policy of step {pair.trained.step}"))
     ks = powers_up_to(pair.ks[-1])
