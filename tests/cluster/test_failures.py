@@ -321,7 +321,7 @@ def recipe(model, deadline, tmp_path_factory):
         "save": {"every": 1, "keep_last": 9},
         "deadlines": deadlines | {"factor": 2.0},
     }
-    cluster = CLUSTER | {"engine_deadline": 1.8 * deadline}
+    cluster = CLUSTER | {"engine_deadline": 0.9 * deadline}
     return write_recipe(tmp_path_factory.mktemp("recipe"), model, backend="ray", cluster=cluster, **settings)
 
 

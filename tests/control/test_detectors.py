@@ -204,6 +204,10 @@ def test_a_detector_resets_the_reference_by_the_rules_of_resets():
     assert isinstance(reported, Intervene)
     assert done == ResetReference(reason="kl_spike", target="current", optimizer="clear")
     assert decide(chosen, replace(state, last_reset=9)) == ()  # it holds back until there can be one
+    again = planned(plan(kl_spike=acting), reset=some_resets(cooldown=0))
+    assert (
+        decide(again, evolve(state, reset(state.step))) == ()
+    )  # what is far from an older reference is no spike
     assert decide(chosen, replace(state, reference=None)) == ()
 
 

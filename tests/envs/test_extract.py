@@ -15,6 +15,15 @@ from support.timing import cpu_seconds
         (r"\boxed{\text{Sunday}}", "Sunday"),
         ("<answer>$12$</answer>", "$12$"),  # as some tasks want it
         (r"<answer>\text{}</answer>", None),
+        (r"It is \boxed{5}. I gave it within \boxed{}.", "5"),  # as the prompt has it
+        (r"It is \boxed{5}. Wait \boxed{", "5"),
+        (r"within <answer></answer>: \boxed{5}", "5"),
+        (
+            r"\boxed{\left\{\begin{array}{l}x=1\end{array}\right.}",
+            r"\left\{\begin{array}{l}x=1\end{array}\right.",
+        ),
+        (r"\boxed{\{1, 2\}}", r"\{1, 2\}"),
+        (r"\boxed{} \boxed{", None),
     ],
 )
 def test_one_answer_in_all_its_dresses(text, answer):

@@ -13,6 +13,8 @@ from transformers import (
     GPT2LMHeadModel,
     LlamaConfig,
     LlamaForCausalLM,
+    Phi3Config,
+    Phi3ForCausalLM,
     Qwen2Config,
     Qwen2ForCausalLM,
     Qwen3Config,
@@ -221,6 +223,14 @@ def test_gradient_of_log_probs_is_that_of_log_softmax_and_entropy_has_none():
 @pytest.mark.parametrize("name", MODELS)
 def test_plain_heads_are_accepted(name, fused_head):
     check_head(tiny(name), replace(PLAIN, fused_head=fused_head))
+
+
+def test_a_model_whose_rotation_depends_on_the_batch_is_refused():
+    factors = {"short_factor": [1.0] * 4, "long_factor": [2.0] * 4, "original_max_position_embeddings": 32}
+    rope = {"rope_type": "longrope", "rope_theta": 1e4, "partial_rotary_factor": 1.0, **factors}
+    shape = SIZES | {"max_position_embeddings": 256, "pad_token_id": 0, "rope_parameters": rope}
+    with pytest.raises(ValueError, match="Phi3ForCausalLM rotates by other frequencies"):
+        check_head(Phi3ForCausalLM(Phi3Config(**shape, original_max_position_embeddings=32)), PLAIN)
 
 
 def test_a_model_that_caps_its_logits_is_refused():

@@ -16,7 +16,18 @@ from prorl.local import workers as workers_module
 from prorl.local.engine import LocalEngine, WorkersEngine
 from prorl.local.workers import SharedMemory, Workers, WorkersError
 from prorl.types import Request, Sampling
-from support.items import collects, counts, dies_once, echoes, fails, hangs, lingers, opens, waits
+from support.items import (
+    collects,
+    counts,
+    dies_after_its_first_answer,
+    dies_once,
+    echoes,
+    fails,
+    hangs,
+    lingers,
+    opens,
+    waits,
+)
 from support.learners import HPARAMS, batch, bits_equal, learner, qwen2, weights
 from support.processes import eventually
 
@@ -158,6 +169,12 @@ def test_a_worker_that_hangs_is_replaced_until_it_is_clear_that_its_item_hangs_t
         assert list(held.run(hangs, [0, 0])) == [0, 0]
         with pytest.raises(WorkersError, match=r"again and again \(silent for too long\).*workers=1"):
             list(held.run(hangs, [1]))
+
+
+def test_an_item_that_always_kills_its_worker_ends_the_run_wherever_it_does():
+    again = pytest.raises(WorkersError, match=r"again and again \(exit code -9\)")
+    with closing(Workers([qwen2()], count=1)) as held, again:
+        list(held.run(dies_after_its_first_answer, [1]))
 
 
 def test_what_takes_long_is_not_measured_by_what_is_quick(monkeypatch):

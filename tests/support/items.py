@@ -27,6 +27,12 @@ def hangs(held, item):
     yield item
 
 
+def dies_after_its_first_answer(held, item):
+    """Again and again at the same place, as where memory is short."""
+    yield item
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
 def waits(held, item):
     """Takes so many seconds for each of its answers."""
     for seconds in item:

@@ -34,6 +34,7 @@ from prorl.run.layout import RUNS, is_born, run_folder, runs_below
 from prorl.run.supervise import CRASHED, ENDED
 
 if TYPE_CHECKING:
+    from prorl.config.schema import RunConfig
     from prorl.control.state import RunState
     from prorl.lab.watch.console import Console
     from prorl.run.process import Interrupt
@@ -108,7 +109,7 @@ def train(
         echo(estimate.dry_run(config, full=full))
         return
     if supervise:
-        _supervise(["train", *what, *changes, "--run", str(folder)], folder)
+        _supervise(["train", *what, *changes, "--run", str(folder)], folder, config)
     from prorl.session import branch_run, start_run
 
     if branch is not None:
@@ -133,7 +134,11 @@ def resume(
     """
     folder, changes = run_folder(run), changes_to(overrides, backend, address)
     if supervise:
-        _supervise(["resume", str(folder), *changes], folder, changes)
+        from prorl.config.recipe import changed, check
+        from prorl.run.store import RunStore
+
+        config = changed(check(RunStore.open(folder).config, str(folder)), {}, changes)
+        _supervise(["resume", str(folder), *changes], folder, config, changes)
     from prorl.session import resume_run
 
     _train(folder, partial(resume_run, folder, overrides=changes, after=os.environ.get(ENDED, "")))
@@ -249,17 +254,21 @@ def main() -> None:
         sys.exit(CRASHED)
 
 
-def _supervise(arguments: Sequence[str], folder: Path, changes: Sequence[str] = ()) -> NoReturn:
+def _supervise(
+    arguments: Sequence[str], folder: Path, config: "RunConfig", changes: Sequence[str] = ()
+) -> NoReturn:
     """Run a trainer under a supervisor: by these arguments, and by `resume` once there is something to resume.
 
     `changes` are a resume's: a trainer that dies before it has stored them leaves them to the next.
     """
-    from prorl.run.supervise import Supervisor
+    from prorl.run.supervise import TAKING_UP, Patience, Supervisor
 
+    patience = Patience(taking_up=TAKING_UP + config.cluster.room_deadline)
     prorl = [sys.executable, "-m", "prorl"]
     again = [*prorl, "resume", str(folder), *changes, "--no-supervise"]
     try:
-        raise Exit(Supervisor([*prorl, *arguments, "--no-supervise"], again, folder, say=say).run())
+        first = [*prorl, *arguments, "--no-supervise"]
+        raise Exit(Supervisor(first, again, folder, say=say, patience=patience).run())
     finally:
         RichConsole().show_cursor()  # a trainer that was killed has left it hidden
 

@@ -220,7 +220,10 @@ class Placement:
         change = f"set {', or '.join([*fields, ranks])}"
         fixed = sum(self.learning.values()) - self.learning["activations"]
         if fixed > planned:  # none of the fields helps
-            change = f"{fixed / GIB:.2f} are there whatever is computed, so take a smaller model, or {ranks}"
+            host = "cluster.offload=true, " * (self.learner_ranks > 1 and not demand.offload)
+            change = (
+                f"{fixed / GIB:.2f} are there whatever is computed, so take {host}a smaller model, or {ranks}"
+            )
         learning = ("learning", sum(self.learning.values()), planned, change)
         return tuple(
             f"{what} needs {needed / GIB:.2f} GiB on each GPU and has {there / GIB:.2f}, "

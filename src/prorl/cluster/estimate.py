@@ -150,7 +150,8 @@ def plan_gpus(
         raise RecipeError(problem)
     size = replace(size, context=min(size.context, asked.context or size.context))
     hardware = Hardware(gpus=gpus or GPUS_PER_NODE, nodes=nodes, gpu_memory=gpu_memory, node_gpus=node_gpus)
-    said = node_gpus is not None or max(asked.learners, asked.engines, asked.tensor_parallel) > 1
+    said = node_gpus is not None or asked.colocate
+    said |= max(asked.learners, asked.engines, asked.tensor_parallel) > 1
     if gpus is not None or not said:
         return capacity.place(
             size,

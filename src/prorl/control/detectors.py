@@ -316,8 +316,9 @@ def _with_readings(signals: Signals, step: int, found: Mapping[str, float | None
 
 
 def _holds(name: str, rule: DetectorConfig, state: RunState) -> bool:
-    readings = state.signals.readings.get(name, ())
-    hot = [is_hot(name, reading, rule.threshold) for _, reading in readings[-rule.of_last :]]
+    since = state.last_reset if name == "kl_spike" else -1  # what was far from another reference is no spike
+    readings = [reading for step, reading in state.signals.readings.get(name, ()) if step > since]
+    hot = [is_hot(name, reading, rule.threshold) for reading in readings[-rule.of_last :]]
     return bool(hot) and hot[-1] and sum(hot) >= rule.hits
 
 

@@ -15,7 +15,8 @@ MAX_CODE_CHARS = 64_000
 
 _ANSWER = re.compile(re.escape(ANSWER_OPEN) + r"((?:(?!</?answer>).)*)" + re.escape(ANSWER_CLOSE), re.DOTALL)
 _WORDS = re.compile(r"\\text\s*\{([^{}]*)\}")  # as LaTeX writes them
-_BOX = re.compile(r"\\boxed\s*\{")
+_BOX, _BRACE = re.compile(r"\\boxed\s*\{"), re.compile(r"\\.|[{}]", re.DOTALL)
+MOST_BOXES = 8  # the last ones, that are looked into
 # The first kind stands within a line.
 _FENCED = re.compile(r"```[^\n`]+```|```([^\n`]*)\n(.*?)```", re.DOTALL)
 _SHELL = re.compile(r"\s*(?:bash|sh|shell)\b", re.IGNORECASE)
@@ -42,7 +43,7 @@ def extract_answer(text: str) -> str | None:
     tail = after_thinking(text)
     if tail is None:
         return None
-    tagged = _ANSWER.findall(tail)
+    tagged = [said for said in _ANSWER.findall(tail) if said.strip()]
     answer = (last_box(tagged[-1]) or tagged[-1]) if tagged else last_box(tail)
     words = _WORDS.fullmatch(answer.strip()) if answer else None
     return _usable(words[1] if words else answer, MAX_ANSWER_CHARS)
@@ -84,13 +85,15 @@ def respond(steps: str, answer: str) -> str:
 
 
 def last_box(text: str) -> str | None:
-    """What the last `\\boxed{…}` holds, its braces balanced; None without one, or where it is not closed."""
-    begin = max((match.end() for match in _BOX.finditer(text)), default=len(text))
-    depth = 1
-    for position in range(begin, len(text)):
-        depth += {"{": 1, "}": -1}.get(text[position], 0)
-        if depth == 0:
-            return text[begin:position]
+    """What the last `\\boxed{…}` holds that is closed and not empty; None without one."""
+    for box in [*_BOX.finditer(text)][: -MOST_BOXES - 1 : -1]:
+        depth = 1
+        for sign in _BRACE.finditer(text, box.end()):
+            depth += {"{": 1, "}": -1}.get(sign[0], 0)
+            if depth == 0:
+                break
+        if depth == 0 and (inside := text[box.end() : sign.start()]).strip():
+            return inside
     return None
 
 

@@ -144,6 +144,11 @@ def check_head(model: PreTrainedModel, scoring: Scoring) -> None:
     Raises ValueError where the model's own forward does more (logit scaling, soft caps, extra layers), and as
     `token_logprobs`.
     """
+    if any(getattr(module, "rope_type", None) == "longrope" for module in model.modules()):
+        raise ValueError(
+            f"{type(model).__name__} rotates by other frequencies where a longer sequence is computed beside it "
+            "(longrope), so its log-probs depend on the batch: use a model that does not"
+        )
     embedding, head = model.get_input_embeddings().weight, model.get_output_embeddings()
     tokens_1S = (torch.arange(1, 9, device=embedding.device) * 7919 % len(embedding))[None]
     targets_N = tokens_1S[0, 1:]

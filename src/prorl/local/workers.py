@@ -117,7 +117,9 @@ class _Item:
     item: Any
     gradient: bool
     worker: int | None  # None: any
-    deaths: int = 0
+    deaths: int = 0  # without a try that came further
+    heard: int = 0  # messages of this try
+    most: int = 0  # of the best one
 
 
 class _Worker:
@@ -306,7 +308,9 @@ class Workers:
 
     def _take(self, worker: _Worker, message: bytes) -> None:
         item, slot = worker.given[0]
-        item.deaths = 0
+        item.heard += 1
+        if item.heard > item.most:
+            item.most, item.deaths = item.heard, 0
         if not message:  # the item is done
             worker.given.popleft()
             took, worker.began = worker.since - worker.began, worker.since
@@ -334,6 +338,7 @@ class Workers:
         worker.kill()
         self._replaced[reason] += 1
         for item, slot in reversed(worker.given):
+            item.heard = 0
             self._waiting.appendleft(item)
             if item.gradient:
                 self._free[worker.index].append(slot)

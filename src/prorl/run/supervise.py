@@ -36,6 +36,7 @@ STOP_SIGNALS = {
 }
 """Signals that ask a trainer to save and stop → its exit status then."""
 AT_ONCE = signal.SIGQUIT  # a trainer writes down where its threads are, and dies
+TAKING_UP = 3600.0  # seconds in which a trainer that goes on with a run has its first heartbeat
 ENDED = "PRORL_ENDED"  # in the environment of a trainer that was started again: how the one before it ended
 WHERE = signal.SIGUSR2  # asks a trainer to write down where its threads are
 
@@ -78,7 +79,7 @@ class Patience:
     longest_wait: float = 60.0
     tick: float = 0.5  # seconds between two looks at the heartbeat
     dump: float = 2.0  # seconds in which a hanging trainer may write down its stacks
-    taking_up: float = 3600.0  # seconds in which one that goes on with a run has its first heartbeat
+    taking_up: float = TAKING_UP
 
     def wait(self, crashes: int) -> float:
         """Seconds before the restart after so many crashes in a row."""

@@ -84,6 +84,10 @@ def quantity(gold):
         ("worked_solution", {"solution": "so \\boxed{\\frac{1}{2}}"}, number("\\frac{1}{2}")),
         ("worked_solution", {"solution": "Answer: $x=3$"}, number("x=3")),
         ("worked_solution", {"solution": "first 3 N. Hence the answer is 4 N."}, quantity("4 N")),
+        ("worked_solution", {"solution": "The answer is approximately 3.2 m."}, quantity("3.2 m")),
+        ("worked_solution", {"solution": "The final answer is: 42"}, quantity("42")),
+        ("worked_solution", {"solution": "**Answer:** $\\frac12$"}, number("\\frac12")),
+        ("short_answer", {"answer": "\\boxed{7}\n\n#### Verification\nIt holds."}, number("7")),
     ],
 )
 def test_what_judging_needs_is_read_from_answers_of_every_form(layout, fields, payload):
@@ -177,6 +181,28 @@ def test_options_that_say_nothing_for_sure_are_dropped():
         plain("options", prompt="Which blood group?", options=["O", "A", "B", "AB"], answer="A")
     with pytest.raises(Drop, match="no options"):
         plain("options", prompt="Which?", options={"text": ["a", "b"], "other": ["c", "d"]}, answer="A")
+
+
+def test_options_that_only_happen_to_stand_in_the_question_are_listed():
+    question = "Two towns A: Ayr (population 4) and B: Bo (population 3) are 12 km apart. How far is half?"
+    prepared = plain("options", prompt=question, options=["1", "2", "4", "3"], answer="A")
+    assert "\nA. 1\nB. 2\nC. 4\nD. 3" in prepared.prompt
+
+
+@pytest.mark.parametrize(
+    "given", [{"inputs": "5 6", "outputs": "11\n"}, {"inputs": {"a": "1"}, "outputs": {"a": "2"}}]
+)
+def test_tests_that_are_no_lists_are_dropped(given):
+    with pytest.raises(Drop, match="no lists"):
+        module.read_tests(given)
+
+
+def test_what_csv_makes_of_lists_is_read():
+    chat = '[{"role": "system", "content": "Be terse."}, {"role": "user", "content": "What is 2+2?"}]'
+    assert module.user_text(chat) == "What is 2+2?"
+    assert module.history_of(chat) == (("system", "Be terse."),)
+    prepared = plain("instructions", prompt="Write.", ids='["punctuation:no_comma"]', arguments="[{}]")
+    assert prepared.payload["instructions"] == [{"id": "punctuation:no_comma", "kwargs": {}}]
 
 
 def test_a_template_around_a_question_goes():

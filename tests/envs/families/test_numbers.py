@@ -71,6 +71,9 @@ def test_every_equation_of_a_working_is_true(task, level):
     [
         (Arithmetic(), (16, 67, -53), "30", 1),
         (Arithmetic(), (16, 67), "16+67", 0),
+        (Arithmetic(), (-1151,), "$-1151$", 1),
+        (Arithmetic(), (-1151,), "−1151", 1),
+        (Countdown(), ((4, 6, 8, 3), 26), r"4 \times (8−3)+6", 1),
         (LinearEquation(), (2, 16, 0, -8), "-12", 1),  # 2x+16=-8
         (LinearEquation(), (3, 16, 5, -8), "12", 1),  # 3x+16=5x-8
         (LinearEquation(), (3, 16, 5, -8), "x=12", 0),
@@ -129,6 +132,8 @@ NO_VOLTS = (
         *(("12V", "V", 12), (" 12  mV ", "V", Fraction(12, 1000)), ("1/2A", "A", Fraction(1, 2))),
         *(("36km/h", "m/s", 10), ("0.5 kg", "g", 500), ("-3m/s", "m/s", -3), ("1000kg/m3", "g/cm3", 1)),
         ("5N*m", "J", 5),
+        *((rf"{number}\text{{s}}", "s", 12) for number in ("12", r"12\,", r"12\ ", "12 ")),
+        *((r"$12\,\mathrm{s}$", "s", 12), (r"3\ \text{m/s}^2", "m/s^2", 3), ("−3 m/s", "m/s", -3)),
         *((text, "V", None) for text in NO_VOLTS),
     ],
 )

@@ -345,3 +345,11 @@ def test_mixed_scripts_are_no_language():
 def test_a_tie_is_no_language():
     assert detect("the le cat chat") is None
     assert detect("the le cat chat sat of") == "en"
+
+
+def test_languages_of_one_script_are_told_apart_by_their_letters_too():
+    russian = "Погода сегодня прекрасная. Солнце светит ярко, птицы поют, деревья зеленеют."
+    assert detect(russian) == "ru"
+    assert detect("Москва является столицей России и находится на реке.") == "ru"
+    assert detect("Сьогодні чудова погода і сонце світить яскраво.") == "uk"
+    assert detect("Времето днес е хубаво и слънцето свети над града.") == "bg"

@@ -78,6 +78,20 @@ RIGHT = [
     ("2yx", "2xy"), (r"\frac{1}{2}hb", r"\frac{1}{2} bh"), ("1000000", "1 000 000"), ("1 000 000", "1000000"),
     ("25000", r"25 000 \text{ km}"), ("3 141/1000", "3.141"), (r"\frac{1}{\sin 30^\circ}", "2"),
     (r"\sqrt{\cos 60^\circ}", r"\frac{\sqrt{2}}{2}"),
+    # letters with an index, numbers that are powers; units that are no product
+    ("CO_2", "CO2"), ("x1", "x_1"), ("2^3 3^2", "72"), (r"n\cdot 2^{n-1}", "n2^{n-1}"), ("n 2^n", "2^n n"),
+    ("2gm", "2mg"), ("5", r"5\text{ kW}"), ("5", "5 N m"), ("12", "12cm^2"), ("5 kW", "5kW"),
+    # names and working in front
+    ("5", "f(2)=5"), ("2x", "f^{-1}(x)=2x"), ("2x", r"\frac{dy}{dx}=2x"), ("6", r"S_{\triangle ABC}=6"),
+    ("5", "a_{n+1}=5"), ("5", "|AB|=5"), ("15", r"5\times 3=15"), ("0.5", r"\frac{1}{2}=0.5"),
+    ("30", r"\angle A=30^\circ"), ("(1,2)", r"\vec{v}=(1,2)"),
+    # sets by their condition, intervals by an inequality, points by their coordinates
+    (r"\{x\mid -1<x<2\}", "(-1,2)"), ("(-1,2)", r"\{x\mid -1<x<2\}"), (r"\{x:x\ge 2\}", r"x\ge 2"),
+    (r"1\le a\le 2", r"a\in[1,2]"), ("x<2", r"x\in(-\infty,2)"), ("x=2, y=3", "(2,3)"), ("(2,3)", "x=2, y=3"),
+    # signs, functions and binomials in other spellings
+    ("2cosθ", r"2\cos\theta"), ("log₂ 8", "3"), ("30°", "θ=30°"), (r"\lg 100", "2"), (r"\approx 3.14", "3.14"),
+    (r"\binom{n}{2}", r"\frac{n(n-1)}{2}"), (r"\binom{n}{k}", r"\binom{n}{n-k}"), ("2047276", r"\binom{2024}{2}"),
+    (r"\sin\pi", "0"), (r"(\sqrt2)^2-2", "0"), ("x-x", "0"),
     # both signs inside lists; names of points and sets
     ("-1,0,1", r"0, \pm 1"), (r"0, \pm 1", "-1,0,1"), ("1,-1,2,-2", r"\pm 1, \pm 2"),
     (r"\pm1,\pm2", r"\{-2,-1,1,2\}"), ("(1,2)", "(x,y)=(1,2)"), ("(x,y)=(1,2)", "(1,2)"),
@@ -86,6 +100,15 @@ RIGHT = [
 ]  # fmt: skip
 
 WRONG = [
+    # other formulas of chemistry, other amounts in two units, digits that are no product
+    ("N2O", "NO2"), ("C2H4", "C4H2"), ("Al3(SO4)2", "Al2(SO4)3"), ("3 R 4", "4 R 3"), ("3 4", "12"), ("1 2", "2"),
+    ("3 hours 20 minutes", "2 hours 30 minutes"), ("6 ft 5 in", "5 ft 6 in"),
+    # coefficients of letters that are units elsewhere, words that change a number
+    ("2", "2mg"), (r"\frac{3}{2}", r"\frac{3}{2}kT"), (r"\frac12", r"\frac{1}{2} m g"), ("2", "2nm"), ("2", "2PV"),
+    ("5 twelfths", "5"), ("3 sixteenths", "3"), ("3 root two", "3"), ("5 degrees below zero", "5"),
+    ("10", "2x=10"), ("f(3)=5", "f(2)=5"), ("1<x<2", r"x\in[1,2]"), ("1<x<2", r"y\in[1,2]"), ("x=3, y=2", "(2,3)"),
+    (r"\frac{n(n+1)}{2}", r"\binom{n}{2}"),
+    (r"(\frac{1}{2})^{100}(\frac{1}{3})^{60}", r"(\frac{1}{2})^{100}(\frac{1}{3})^{61}"),
     # a coefficient alone, a part of a number
     ("2", "2xy"), ("2", "2 xy"), (r"\frac{1}{2}", r"\frac{1}{2}bh"), ("5xy", "5"), ("0", "1 000 000"),
     ("4140", "12 345"), ("0", r"25 000 \text{ km}"), ("(2,1)", "(x,y)=(1,2)"), ("1,3", r"x=\{1,2\}"),

@@ -46,6 +46,7 @@ def test_what_is_no_unit(text):
     ("10^{-3}", "0.001"), (r"10^{-3}\text{ m}", "1 mm"), ("0.001", "10^{-3}"), (r"10^5\ \text{Pa}", "100 kPa"),
     (r"9.8 \frac{m}{s^2}", "9.8 m/s^2"), (r"5\ \frac{\text{m}}{\text{s}}", "5 m/s"), ("-1.86 K/m", "-1.86 °C/m"),
     (r"4.18 \text{ J/(g}\cdot^\circ\text{C)}", "4.18 J/(g·K)"),
+    ("10 °C", "10 °C"), ("10°", "10°"), ("283.15 K", "10 °C"), (r"-10^\circ\text{C}", "-10 °C"), ("5 nm", "5nm"),
     ("5 kg", "5 Kg"), ("1 atm", "760 mm Hg"), ("2 atm", "2 atmospheres"), ("25 °C", "25 degrees C"),
     ("298.15 K", "25 deg C"), (r"5\,\mathrm{k}\Omega", "5000 Ω"), ("5 MΩ", r"5\,\mathrm{M}\Omega"),
     ("10 m/s", "36 kmph"), ("10 gm", "0.01 kgs"), ("5 microns", "5 µm"), ("1 KHz", "1000 hz"), ("1 eV", "1 ev"),
@@ -61,7 +62,7 @@ def test_equal_quantities(answer, gold):
     ("298 °C", "298 K"), ("1e400 m", "1 m"), ("nan m", "1 m"), ("3*4 m", "12 m"), ("-12 m", "12 m"), ("12 M", "12 m"),
     ("0.001", "0"), ("5 Hz", "5 rad/s"), ("4 apples", "3 apples"), ("3 pears", "3 apples"), ("3 m", "3 apples"),
     ("3 apples", "3 m"), ("5 dozen", "5"), ("5 ms", "5 m/s"), ("0.5", "50"), ("12 thousand", "12"),
-    ("5", "5 Kg"), ("760", "760 mm Hg"), ("2", "2 atmospheres"), ("5", "5 KW"),
+    ("5 twelfths", "5"), ("5 below", "5"), ("5", "5 Kg"), ("760", "760 mm Hg"), ("2", "2 atmospheres"), ("5", "5 KW"),
     (r"\pi m", "3.14 s"), (r"\sqrt", "3"), ("10^2", "10"), ("20 K", "20 °C"), (r"5 \frac{s}{m}", "5 m/s"),
 ])  # fmt: skip
 def test_different_quantities(answer, gold):

@@ -47,8 +47,11 @@ _ASKED_ALREADY = re.compile(
 )
 
 _OPTION = re.compile(r"(?m)(?:^|\s)\(?([A-J])[).:]\s+(.+?)(?=\s+\(?[A-J][).:]\s|\s*$)")
-_LISTED = re.compile(r"\bA[).:]\s")
-_STATED = re.compile(r"(?i)\banswer\s*(?:is|:)\s*(.+?)\.?\s*$", re.MULTILINE)
+_STATED = re.compile(
+    r"(?i)\banswer\*{0,2}\s*(?:is|:)[\s:*]*(?:(?:therefore|approximately|about)\s+)?(.+?)\.?\s*$",
+    re.MULTILINE,
+)
+_CHAT = re.compile(r'\s*\[\s*\{\s*"(?:role|content)"')
 _QUANTITY = re.compile(r"[-+−]?\s*[\d.]")
 
 Fields = Mapping[str, Any]
@@ -135,7 +138,7 @@ def _distractors(fields: Fields, _: Runner) -> Prepared:
 
 
 def _instructions(fields: Fields, _: Runner, checkers: str | None = None) -> Prepared:
-    prompt, ids, arguments = user_text(fields["prompt"]), fields["ids"], parsed(fields["arguments"])
+    prompt, ids, arguments = user_text(fields["prompt"]), parsed(fields["ids"]), parsed(fields["arguments"])
     if not ids or not isinstance(arguments, Sequence) or len(ids) != len(arguments):
         raise Drop("not one set of arguments per instruction")
     instructions = [
@@ -176,8 +179,8 @@ def _choice(question: str, options: Sequence[str], right: str) -> Prepared:
     if len({" ".join(option.split()) for option in options}) < len(options):
         raise Drop("two options are the same")
     payload = {"kind": "choice", "gold": letter, "options": list(options)}
-    if not (all(option in question for option in options) and _LISTED.search(question)):
-        lettered = zip(ascii_uppercase, options, strict=False)
+    lettered = [*zip(ascii_uppercase, options, strict=False)]
+    if not all(re.search(rf"\b{name}[).:]\s+{re.escape(text)}", question) for name, text in lettered):
         question = "\n".join([question, *(f"{name}. {text}" for name, text in lettered)])
     return _asked(question, LETTER, payload, letter)
 
@@ -187,8 +190,9 @@ def _gold(value: Any) -> str:
     parts = value if isinstance(value, list | tuple) else [value]
     if any(isinstance(part, bool) for part in parts):
         raise Drop("true or false in place of a text")
-    texts = [as_text(part).rpartition("####")[2] for part in parts]  # GSM8K's mark of the answer
-    texts = [(last_box(text) or text).strip("$ ") for text in texts]  # of a worked solution the box
+    texts = [as_text(part) for part in parts]
+    # of a worked solution the box, or what stands behind GSM8K's mark of the answer
+    texts = [(last_box(text) or text.rpartition("####")[2]).strip("$ ") for text in texts]
     if not texts or not all(texts):
         raise Drop("no answer")
     return ", ".join(texts)
@@ -245,8 +249,7 @@ def user_text(value: Any) -> str:
     System prompts are dropped on purpose: Eurus-2's names actions that nothing else here knows. Raises Drop: nothing
     is said.
     """
-    if isinstance(value, Mapping):
-        value = value.get("input")
+    value = _chat(value)
     if isinstance(value, list | tuple):
         turns = [turn for turn in value if isinstance(turn, Mapping) and turn.get("role") == "user"]
         value = _said(turns[-1]) if turns else None
@@ -260,13 +263,18 @@ def history_of(value: Any) -> tuple[Turn, ...]:
 
     Raises Drop: a turn that is no text.
     """
-    if isinstance(value, Mapping):
-        value = value.get("input")
+    value = _chat(value)
     if not isinstance(value, list | tuple):
         return ()
     turns = [turn for turn in value if isinstance(turn, Mapping)]
     last = max(place for place, turn in enumerate(turns) if turn.get("role") == "user")
     return tuple((str(turn.get("role") or "user"), _said(turn)) for turn in turns[:last])
+
+
+def _chat(value: Any) -> Any:
+    """What stands in a cell, or under its `input`; a chat as JSON, which CSV makes of it, is read."""
+    value = parsed(value) if isinstance(value, str) and _CHAT.match(value) else value
+    return value.get("input") if isinstance(value, Mapping) else value
 
 
 def _said(turn: Mapping[str, Any]) -> str:
@@ -319,6 +327,8 @@ def read_tests(given: Any) -> tuple[str | None, list[Pair]]:
         raise Drop("no tests")
     entry = given.get("fn_name") or None
     inputs, outputs = given["inputs"], given["outputs"]
+    if not isinstance(inputs, list | tuple) or not isinstance(outputs, list | tuple):
+        raise Drop("inputs and outputs that are no lists")
     if len(inputs) != len(outputs):
         raise Drop("not one output per input")
     pairs = _pairs(entry, zip(inputs, outputs, strict=True))

@@ -14,14 +14,21 @@ from typing import Any, NamedTuple
 
 from prorl.envs.base import Draft, ProceduralTask, draft
 from prorl.envs.verifiers.expressions import reaches
+from prorl.envs.verifiers.latex import normalised
 from prorl.envs.verifiers.quantity import unit_of
 
 _INTEGER = re.compile(r"-?[0-9]{1,15}")
+_TYPESET = re.compile(r"[\\$−–×·÷]")
+
+
+def plain(answer: str) -> str:
+    """An answer without LaTeX and without signs that look like others."""
+    return normalised(answer).replace(" ^", "^") if _TYPESET.search(answer) else answer.strip()
 
 
 def parse_integer(answer: str) -> int | None:
     """The integer that is the whole answer, up to surrounding white space and 15 digits; None otherwise."""
-    text = answer.strip()
+    text = plain(answer)
     return int(text) if _INTEGER.fullmatch(text) else None
 
 
@@ -121,7 +128,7 @@ class Countdown(ProceduralTask):
     def score(self, payload: Any, answer: str) -> float:
         """1 for an expression over exactly the given numbers whose exact value is the target."""
         numbers, target = payload
-        return float(reaches(answer, numbers, target))
+        return float(reaches(plain(answer), numbers, target))
 
 
 # physical laws
@@ -134,7 +141,7 @@ Steps = Callable[[str, Values], str]
 
 def convert(answer: str, unit: str) -> Fraction | None:
     """The value of an answer such as `12 mV` in `unit`; None if it is no quantity of that kind."""
-    match = _QUANTITY.fullmatch(answer.strip())
+    match = _QUANTITY.fullmatch(plain(answer))
     written, wanted = (unit_of(match[2]) if match else None), unit_of(unit)
     if match is None or written is None or wanted is None or written.dimension != wanted.dimension:
         return None

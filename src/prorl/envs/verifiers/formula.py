@@ -13,7 +13,7 @@ SPARE_DIGITS = 20  # of these, those that no value may need: magnitudes stay bel
 AGREEING_DIGITS = 45  # of the 60 carried
 WIDE = 1000  # digits carried where a value such as 2^{2024} needs them
 MAX_FACTORIAL = 34
-MAX_BINOMIAL = 130
+MAX_BINOMIAL, MAX_TOP = 130, 10_000
 LAST_POINT = 2
 
 _THOUSANDS = re.compile(r"(?<![0-9.,])[0-9]{1,3}(?:,[0-9]{3})+(?![0-9,])")
@@ -71,7 +71,10 @@ class _Formula(Reader):
 
     def _starts_factor(self) -> bool:
         token = self._peek()
-        return bool(token) and token not in _STOPS and not (token == "|" and self._in_bars)
+        if not token or token in _STOPS or (token == "|" and self._in_bars):
+            return False
+        before, sign = self._tokens[self._position - 1], self._tokens[max(0, self._position - 2)]
+        return not (token[0].isdigit() and before[0].isdigit() and sign != "^")  # `3 4` is no product
 
     def _operand(self) -> Any:
         sign = 1
@@ -124,7 +127,7 @@ class _Formula(Reader):
             return self._math.mpc(abs(self._group("|")))
         if token in _WORDS or token[0] == "\\":
             return self._command(token.removeprefix("\\"))
-        if token in ("e", "i"):
+        if token in ("e", "i") and not self._is_indexed():
             return self._math.mpc(self._math.e if token == "e" else 1j)
         if token.isalpha():
             return self._variable(token)
@@ -136,9 +139,13 @@ class _Formula(Reader):
         self._in_bars = outer
         return value
 
+    def _is_indexed(self) -> bool:
+        """Whether a number follows that is no power: `x1` is `x_1`, `CO2` no `C2O`, but `n2^n` a product."""
+        return self._peek()[:1].isdigit() and self._tokens[self._position + 1 :][:1] != ["^"]
+
     def _variable(self, name: str) -> Any:
         """A number of size 0.3 to 2.3 that belongs to the name and its index."""
-        if self._take("_"):
+        if self._take("_") or self._is_indexed():
             index = self._next()
             while index.startswith("{") and not index.endswith("}"):
                 index += self._next()
@@ -159,7 +166,7 @@ class _Formula(Reader):
             return self._raise(self._argument(), 1 / degree)
         if name == "binom":
             top, bottom = self._argument(), self._argument()
-            if top not in range(MAX_BINOMIAL + 1) or bottom not in range(MAX_BINOMIAL + 1):
+            if abs(top) > MAX_TOP or abs(bottom) > MAX_BINOMIAL:  # the gamma function's, for letters
                 raise UnreadableError
             return self._checked(self._math.binomial(top, bottom))
         if name in _FUNCTIONS:
@@ -250,7 +257,10 @@ def _same(one: str, other: str, log_base: int | None, precision: int) -> bool:
     outside: list[bool] = []
     for point in range(LAST_POINT + 1):
         left, right = (_Formula(text, point, log_base, precision) for text in (one, other))
-        equal = _close(left.value(), right.value(), precision)
+        values = left.value(), right.value()
+        if precision == PRECISION and 0 < max(map(abs, values)) < 1e-20:
+            raise OutOfRangeError  # what is left of these values may be noise
+        equal = _close(*values, precision)
         if not left.has_variables and not right.has_variables:
             return equal
         (outside if left.left_reals or right.left_reals else inside).append(equal)

@@ -155,6 +155,8 @@ _FUNCTION_WORDS: dict[str, dict[str, frozenset[str]]] = {}  # script → languag
 for _line in Path(__file__).with_name("function_words.txt").read_text(encoding="utf-8").splitlines():
     _name, _code, *_listed = _line.split()
     _FUNCTION_WORDS.setdefault(_name, {})[_code] = frozenset(map(str.casefold, _listed))
+# letters and endings of one language among those that share small words
+_TELLTALES = {"ru": re.compile(r"[ыэё]|тся\b"), "uk": re.compile("[іїєґ]"), "bg": re.compile("ъ")}
 LANGUAGES = _ALONE.union(("ja", "zh"), *_FUNCTION_WORDS.values())
 
 
@@ -180,8 +182,12 @@ def detect(text: str) -> str | None:
     if script in _ALONE:
         return script
     said = Counter(words(text))
+    telling = {code: len(found.findall(text.casefold())) for code, found in _TELLTALES.items()}
     languages = _FUNCTION_WORDS.get(script, {})
-    hits = sorted((sum(said[word] for word in listed), code) for code, listed in languages.items())
+    hits = sorted(
+        (sum(said[word] for word in listed) + telling.get(code, 0), code)
+        for code, listed in languages.items()
+    )
     if not hits or hits[-1][0] < max(1.0, MIN_FUNCTION_WORDS * said.total()):
         return None
     tied = len(hits) > 1 and hits[-1][0] == hits[-2][0]

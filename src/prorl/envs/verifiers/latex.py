@@ -15,6 +15,9 @@ from typing import Literal
 
 MAX_PARTS = 40
 
+_GREEK = (
+    "alpha beta gamma delta epsilon eta theta kappa lambda mu rho sigma tau phi phi chi psi omega Delta Omega"
+)
 _SIGNS = str.maketrans(
     {sign: plain for signs, plain in (
         ("−–﹣", "-"), ("×·⋅∗", "*"), ("÷⁄∕", "/"), ("π", r"\pi "), ("∞", r"\infty "), ("≤⩽", r"\le "),
@@ -22,6 +25,8 @@ _SIGNS = str.maketrans(
         ("⟩）", ")"), ("∪", r"\cup "), ("∈", r"\in "), ("∅", r"\emptyset "), ("√", r"\sqrt "), ("°", r"^\circ "),
         ("％", "%"), ("½", r"\frac{1}{2}"), ("¼", r"\frac{1}{4}"), ("¾", r"\frac{3}{4}"), ("，", ","), ("：", ":"),
         ("\u00a0\u202f\u2009", " "), ("€£¥₹", ""),
+        *((sign, rf"\{name} ") for sign, name in zip("αβγδεηθκλμρστφϕχψωΔΩ", _GREEK.split(), strict=True)),
+        *((sign, f"_{place}") for place, sign in enumerate("₀₁₂₃₄₅₆₇₈₉")),
     ) for sign in signs}
 )  # fmt: skip
 _RAISED = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻", "0123456789-")
@@ -34,6 +39,7 @@ _COMMANDS = {name: plain for names, plain in (
     ("rbrace", r"\}"), ("langle", "("), ("rangle", ")"), ("backslash", r"\setminus "), ("lor vee", " or "),
     ("dots ldots cdots", "..."), ("R reals", r"\mathbb{R}"), ("degree", r"^\circ "), ("dbinom tbinom", r"\binom"),
     ("div", "/"), ("lt", "<"), ("gt", ">"), ("quad qquad displaystyle textstyle limits nolimits hfill", " "),
+    ("lg", r"\log_{10}"), ("tg", r"\tan"), ("ctg", r"\cot"), ("arctg", r"\arctan"),
     ("left right big Big bigg Bigg bigl bigr Bigl Bigr", ""),
 ) for name in names.split()}  # fmt: skip
 _COMMAND = re.compile(r"\\([A-Za-z]+)")
@@ -81,7 +87,7 @@ def normalised(text: str) -> str:
         text = _FONT.sub(r" \1 ", text)
     for pattern, plain in _SPELLINGS:
         text = pattern.sub(plain, text)
-    text = " ".join(text.split()).rstrip(" .,;")
+    text = re.sub(r"^(?:\\approx(?![a-z])|≈|~)\s*", "", " ".join(text.split()).rstrip(" .,;"))
     while text[:1] == "{" and text[-1:] == "}" and text[-2:] != r"\}" and split_top(text[1:-1]) is not None:
         text = text[1:-1].strip()
     return text
@@ -113,13 +119,14 @@ def split_top(text: str, separator: str = "(?!)") -> list[str] | None:
 Kind = Literal["set", "union", "()", "[]", "(]", "[)", ":", "rows", "row"]
 
 _BRACKETS: tuple[Kind, ...] = ("[]", "[)", "(]", "()")
-_MATRIX = re.compile(r"([^=<>&]*)\\begin\{([pbB]?matrix|array)\}(?:\{[lcr|]*\})?(.*)\\end\{\2\}", re.DOTALL)
+_MATRIX = re.compile(r"([^=<>&]*)\\begin\{([pbB]?matrix|array)\}(?:\{[lcr| ]*\})?(.*)\\end\{\2\}", re.DOTALL)
 _OR = re.compile(r"(?:,\s*)?(?<![A-Za-z\\])or(?![A-Za-z])")
 _AND = re.compile(r"(?:,\s*)?(?<![A-Za-z\\])(?:and|or)(?![A-Za-z])")
 _REALS = r"\mathbb{R}"
 _HOLES = re.compile(r"\\mathbb\{R\}\s*(?:\\setminus|-)\s*\\\{(.*)\\\}")
 _THOUSANDS = re.compile(r"(?<=[0-9]),(?=[0-9]{3}(?![0-9]))")
 _ORDER = r"\\[lg]e(?![a-z])|[<>]"
+_BUILDER = re.compile(r"\\\{\s*([A-Za-z])\s*(?:\\in\s*\\mathbb\{R\}\s*)?[|:]\s*([^{}|]*)\\\}")
 _VARIABLE = re.compile(r"[A-Za-z]|\\(?:theta|alpha|lambda|mu|phi)")
 
 
@@ -140,7 +147,7 @@ def parts_of(text: str) -> Parts | None:
     >>> parts_of("1, 2").kind, parts_of("(1, 2]").items
     ('set', ('1', '2'))
     """
-    readers = (_reals, _both_signs, _matrix, _either, _list, _union, _bracketed, _ratio)
+    readers = (_reals, _builder, _both_signs, _matrix, _either, _list, _union, _bracketed, _ratio)
     parts = next((parts for read in readers if (parts := read(text)) is not None), None)
     return parts if parts is not None and len(parts.items) <= MAX_PARTS else None
 
@@ -209,6 +216,15 @@ def _reals(text: str) -> Parts | None:
         return None
     ends = [r"-\infty", *(hole for _, hole in values), r"\infty"]
     return Parts(kind="union", items=tuple(f"({low}, {high})" for low, high in pairwise(ends)))
+
+
+def _builder(text: str) -> Parts | None:
+    r"""`\{x | 1 < x < 2\}`: the interval of its condition, or the union."""
+    match = _BUILDER.fullmatch(text)
+    relation = relation_of(match[2]) if match else None
+    if match is None or relation is None:
+        return _either(match[2]) if match else None
+    return relation[1] if relation[0] == match[1] else None
 
 
 def _either(text: str) -> Parts | None:

@@ -42,7 +42,10 @@ MAX_EXPONENT_IN_FUNCTION = 3  # likewise: functions of sums are expanded
 MAX_LITERAL, MAX_WORD = 15, 3  # likewise: digits and letters in a row
 
 _INTEGER = re.compile(r"-?[0-9]{1,30}")
-_NAME = r"\\?[A-Za-z]+(?:_\{?\w+\}?)?'?(?:\([A-Za-z](?:,\s*[A-Za-z])*\))?"
+_NAME = (
+    r"(?:\\?[A-Za-z]+(?:_\{[^{}=<>]*\}|_\w+)?(?:\^\{-1\})?'*(?:\([A-Za-z0-9](?:,\s*[A-Za-z0-9])*\))?"
+    r"|\\frac\{d[a-z]?\}\{d[a-z]\}|\| ?[A-Z]{2} ?\||\\(?:angle|vec) ?\{?[A-Za-z]{1,3}\}?)"
+)
 _NAMED = re.compile(rf"({_NAME}|\([A-Za-z](?:,\s*[A-Za-z])+\))\s*(?:=|\\in(?![a-z]))\s*(.+)", re.DOTALL)
 _BRACED = re.compile(r"\\\{[^=]*\\\}")
 _NAME_LAST = re.compile(rf"([^=<>]*[^=<>A-Za-z\\\s][^=<>]*?)\s*=\s*({_NAME})")
@@ -143,10 +146,16 @@ def _without_names(answer: str, gold: str) -> tuple[str, str]:
         return _last_member(named_answer[2]), _last_member(named_gold[2])
     if (relation := relation_of(gold)) and named_answer and compact(named_answer[1]) == compact(relation[0]):
         return _last_member(named_answer[2]), gold  # `x \in (2, \infty)` is `x > 2`
+    given = relation_of(answer)
+    if given and named_gold and r"\in" in gold and compact(named_gold[1]) == compact(given[0]):
+        return _last_member(named_gold[2]), answer  # and the reverse
     if not _SIGN.search(gold) and not named_gold:
         return _last_member(named_answer[2] if named_answer else answer), gold
     if named_gold and not _SIGN.search(answer):
         return answer, _last_member(named_gold[2])
+    members = split_top(gold, "=") or []
+    if len(members) > 1 and not _SIGN.search(answer) and None not in map(constant, members):
+        return answer, members[-1]  # of `5*3 = 15`
     return answer, gold
 
 
@@ -202,7 +211,14 @@ def _as_parts(answer: str, gold: str, depth: int) -> bool | None:
 
 
 def _same_parts(answer: Parts, gold: Parts, depth: int) -> bool:
-    if answer.kind != gold.kind or len(answer.items) != len(gold.items):
+    if len(answer.items) != len(gold.items):
+        return False
+    if {answer.kind, gold.kind} == {"set", "()"}:
+        named, bare = (answer, gold) if answer.kind == "set" else (gold, answer)
+        names = [name[1] for item in named.items if (name := _NAMED.fullmatch(item))]
+        if _is_assignment(named, bare) and names == sorted(names):  # `x = 1, y = 2` is `(1, 2)`
+            return all(_equal(a, b, depth + 1) for a, b in zip(answer.items, gold.items, strict=True))
+    if answer.kind != gold.kind:
         return False
     if gold.kind == "rows":
         rows = zip(answer.items, gold.items, strict=True)

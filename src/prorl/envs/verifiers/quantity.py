@@ -175,13 +175,18 @@ _PERCENT = re.compile(r"%|percent(?:age)?(?![a-z])")
 _DEGREES = re.compile(r"\^\\circ|degrees?(?![a-z])")
 _WORDS = re.compile(r"(?:[A-Za-z]{3,}|dB)\.?(?: [A-Za-z]{2,}\.?){0,2} ?(?:\^\{?[23]\}?)?")
 _CHANGES = re.compile(  # words behind a number that change it
-    "dozen|half|halves|(?:third|quarter|fourth|fifth|sixth|seventh|eighth|ninth|tenth|hundredth|thousandth)s?"
-    "|squared|cubed|factorial|choose|plus|minus|times|pi|sqrt|sin|cos|tan|log|ln|exp|or|and|to|mod|not|base|over|under"
+    "dozen|half|halves|(?:third|quarter|fourth|fifth|sixth|seventh|eighth|ninth|tenth|eleventh|twelfth|[a-z]+teenth"
+    "|[a-z]+tieth|hundredth|thousandth)s?|squared|cubed|factorial|choose|plus|minus|times|pi|sqrt|sin|cos|tan|log|ln"
+    "|exp|or|and|to|mod|not|base|over|under|below|root"
 )
 _NAMED = re.compile(
     r"^(?:pH(?![A-Za-z])|(?:\\[A-Za-z]+\s*[A-Za-z]{0,3}|[A-Za-z]{1,3})(?:_\{?\w{1,8}\}?)?\s*(?=[=≈]|\\approx))"
     r"\s*(?:=|\\approx|≈)?\s*"
 )
+# In mathematics two letters right behind a number are a product but for these units, and so are letters one by one.
+_GLUED = ("cm", "mm", "km", "kg", "ml", "mL", "ft", "in", "yd", "mi", "lb", "oz", "hr", "dB", "Hz")
+_LETTERS = re.compile(r"[A-Za-z](?:\^\{?[2-9]\}?)?(?: [A-Za-z](?:\^\{?[2-9]\}?)?)+")
+_PRODUCTS = ("N m", "A s", "V s", "J s", "A h", "W h", "N s")
 _POWER_OF_TEN = re.compile(r"10\s*\^|[0-9][eE]")
 _IRRATIONAL = re.compile(r"\\(?:pi|sqrt)(?![A-Za-z])")
 
@@ -220,7 +225,9 @@ def read_amount(text: str) -> Amount | None:
     if not rest or _DEGREES.fullmatch(rest):
         return Amount(number=number)
     words = rest.lower().replace(".", " ").split()
-    is_variable = not spaced and len(rest.rstrip("^{}0123456789")) < 2  # one letter right behind a number
+    letters = rest.rstrip("^{}0123456789")
+    is_variable = not spaced and len(letters) < 3 and letters not in _GLUED
+    is_variable |= bool(_LETTERS.fullmatch(rest)) and rest not in _PRODUCTS
     if is_variable or any(map(_CHANGES.fullmatch, words)):
         return None
     unit, is_noun = unit_of(rest), spaced and _WORDS.fullmatch(rest)  # 2xy is a product
@@ -253,7 +260,7 @@ def read_quantity(text: str) -> Amount | None:
         return None
     text = _NAMED.sub("", normalised(text))
     text = text.removeprefix("≈").removeprefix(r"\approx").strip()
-    text = re.sub(r"^([+-]?)\s*10\s*(?=\^)", r"\g<1>1*10", text)  # a power of ten alone
+    text = re.sub(r"^([+-]?)\s*10\s*(?=\^(?!\s*\\circ))", r"\g<1>1*10", text)  # a power of ten alone
     number, rest = leading_irrational(text) if _IRRATIONAL.search(text) else leading_numeral(text)
     if number is None:
         return None
