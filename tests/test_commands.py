@@ -79,6 +79,7 @@ def test_what_can_be_typed(words, command, settings, text):
         (["=3"], "'=3' names no hyperparameter"),
         (["clip.dual=???"], "Missing mandatory value"),
         (["clip.dual=" + "[" * 3000], "cannot be read"),
+        (["kl.coef=${oc.env:HOME}"], "a command says the value itself"),
         (["kl.coef=1", "pause"], "no command"),
         (["kl.coef={ramp: linear}"], "kl.coef takes one value"),
         (["kl.coef=[1,2]"], "kl.coef takes one value"),

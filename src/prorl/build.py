@@ -31,7 +31,7 @@ from prorl.machine import computing, device_of, threads_of, worker_count
 from prorl.rollout.pipeline import ChatRenderer, Sampler, Wait
 from prorl.run.layout import TOKENIZER
 from prorl.run.process import machine_memory
-from prorl.run.resume import CODE, PROBLEMS
+from prorl.run.resume import CODE, PROBLEMS, ROWS
 from prorl.types import Backend
 
 if TYPE_CHECKING:
@@ -304,6 +304,7 @@ def environment(config: RunConfig, tasks: Mixture, tokenizer: Path) -> dict[str,
         "processor": processor,
         TOKENIZER: hash_folder(tokenizer),
         PROBLEMS: tasks.fingerprint(FEW_PROBLEMS),
+        ROWS: tasks.rows_fingerprint(),
         **{f"{CODE}{name}": code.fingerprint for name, code in own_code(config).items()},
     }
 

@@ -291,6 +291,8 @@ def _setting(word: str) -> tuple[str, Any]:
     key, _, _ = word.partition("=")
     if not key:
         raise CommandError(f"{word!r} names no hyperparameter: say KEY=VALUE, as in kl.coef=5e-4")
+    if "${" in word:  # it would be read from the environment of whoever reads the command
+        raise CommandError(f"{word[:80]!r}: a command says the value itself")
     try:
         value = OmegaConf.select(OmegaConf.from_dotlist([word]), key, throw_on_missing=True)
     except (YAMLError, OmegaConfBaseException, ValueError, RecursionError) as error:

@@ -278,6 +278,12 @@ def test_other_problems_are_refused(halted, monkeypatch):
         resume_run(halted, quiet())
 
 
+def test_other_rows_are_refused(halted, monkeypatch):
+    monkeypatch.setattr(Mixture, "rows_fingerprint", lambda self: "others")
+    with pytest.raises(StorageError, match="its data is not what it was started with"):
+        resume_run(halted, quiet())
+
+
 def test_the_care_for_a_run_may_change_and_its_bits_do_not(uninterrupted, halted):
     changes = ["save.every=1", "save.keep_last=1", "deadlines.learn=7"]
     assert resume_run(halted, quiet(), overrides=changes).stopped == "done"

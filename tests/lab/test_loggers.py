@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -53,6 +54,26 @@ def test_every_step_and_validation_is_told_once_and_what_is_new_the_next_time(tm
     assert json.loads((run / LOGGED).read_bytes())["wandb"] == 4
     moved = run.rename(tmp_path / "moved")
     assert log_run(moved, "wandb", project="p", follow=False) == 5, "to a tracker it is another run"
+
+
+def test_a_run_begun_anew_in_the_place_of_another_is_another_one_to_trackers(tmp_path):
+    def known():
+        return loggers.tracker_id(read_history(tmp_path / "run"))
+
+    write_run(tmp_path / "run", history(4))
+    first = known()
+    assert known() == first
+    shutil.rmtree(tmp_path / "run")
+    write_run(tmp_path / "run", history(4))
+    assert known() != first
+
+
+def test_what_was_sent_is_remembered_in_the_middle_of_a_backlog(tmp_path, tracker, monkeypatch):
+    monkeypatch.setattr(loggers, "POLL_SECONDS", 0.0)
+    run = read_history(write_run(tmp_path / "run", history(4)))
+    sending = loggers._sending(run, "wandb", project="p", follow=False, say=lambda _: None)
+    sent = [next(sending) for _ in range(3)]
+    assert json.loads((tmp_path / "run" / loggers.LOGGED).read_text())["wandb"] == sent[-1]
 
 
 def test_a_tracker_that_fails_is_one_sentence_and_logging_goes_on(tmp_path, tracker, monkeypatch):

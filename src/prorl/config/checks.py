@@ -64,9 +64,9 @@ def contradictions(config: RunConfig) -> Iterator[str]:
         )
     phases = config.deadlines
     patience = min(phases.generate, phases.sync, phases.validation, phases.measure, phases.between)
-    if config.backend == "ray" and 2 * config.cluster.engine_deadline >= patience:
+    if config.backend == "ray" and config.cluster.engine_deadline >= patience:
         yield (
-            f"cluster.engine_deadline ({config.cluster.engine_deadline:g} s) is not below half of the least of "
+            f"cluster.engine_deadline ({config.cluster.engine_deadline:g} s) is not below the least of "
             f"deadlines.generate, sync, validation, measure and between ({patience:g} s): the trainer would be ended "
             "before it could replace an engine"
         )

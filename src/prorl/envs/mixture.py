@@ -15,7 +15,7 @@ from types import MappingProxyType
 
 from prorl.envs.base import LevelWeights, ProceduralTask, canonical
 from prorl.envs.seeds import derive, permuted, purpose
-from prorl.envs.types import FiniteTask, Problem, Split, Task, conversation
+from prorl.envs.types import FiniteTask, Problem, Split, StoredTask, Task, conversation
 
 INDEX_BITS = 31
 UNIT = 2.0**-63  # `derive` gives 63 bits
@@ -81,13 +81,16 @@ class Mixture:
         )
 
     def fingerprint(self, count: int) -> str:
-        """Identity of what is asked and shown in the first draws, and of all rows of data sets."""
-        rows = "".join(getattr(task, "fingerprint", "") for task in self._tasks.values())
-        digest = blake2b(rows.encode(), digest_size=8)
+        """Identity of what is asked and shown in the first draws: it changes when weights or a task's code do."""
+        digest = blake2b(digest_size=8)
         for draw in range(count):
             problem = self.problem(draw, "train")
             digest.update(f"{problem.task}\n{problem.prompt}\n{problem.solution}\n".encode())
         return digest.hexdigest()
+
+    def rows_fingerprint(self) -> str:
+        """Identity of all rows of data sets, right answers included; empty without any."""
+        return " ".join(task.fingerprint for task in self._tasks.values() if isinstance(task, StoredTask))
 
     def pass_threshold(self, task: str) -> float:
         """Score from which a response to a problem of `task` counts as solved."""

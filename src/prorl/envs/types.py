@@ -82,6 +82,15 @@ class Task(Protocol):
 
 
 @runtime_checkable
+class StoredTask(Protocol):
+    """A task whose problems are rows that were stored."""
+
+    @property
+    def fingerprint(self) -> str:
+        """Identity of all rows."""
+
+
+@runtime_checkable
 class FiniteTask(Protocol):
     """A task with a number of problems, which are drawn in epochs."""
 

@@ -7,6 +7,7 @@ in the run directory, so that logging can stop and go on at any time, while the 
 import json
 import math
 import re
+import secrets
 import subprocess
 import sys
 import time
@@ -39,16 +40,17 @@ Log = Callable[..., object]
 
 def _wandb(history: RunHistory, project: str, module: Any) -> tuple[Log, Callable[[], object]]:
     """How to log to wandb, or to trackio, which has the same interface; and how to end."""
-    told: dict[str, Any] = {"id": run_id(history), "name": history.name}
+    known = tracker_id(history)
+    told: dict[str, Any] = {"id": known, "name": history.name}
     if module.__name__ == "trackio":  # which knows runs by their names alone
-        told = {"name": f"{history.name}-{run_id(history)}"}
+        told = {"name": f"{history.name}-{known}"}
     run = module.init(project=project, config=dict(history.config), resume="allow", **told)
     return run.log, run.finish
 
 
 def _mlflow(history: RunHistory, project: str, module: Any) -> tuple[Log, Callable[[], object]]:
     """How to log to mlflow, and how to end; a run that is logged on is found again by its tag."""
-    tag = run_id(history)
+    tag = tracker_id(history)
     module.set_experiment(project)
     found = module.search_runs(filter_string=f"tags.prorl = '{tag}'", output_format="list")
     module.start_run(run_id=found[0].info.run_id if found else None, run_name=history.name)
@@ -104,6 +106,7 @@ def _sending(
     try:
         while True:
             before, now = last, time.monotonic()
+            kept = now
             alive = alive if history.health == "crashed" else now  # a supervisor may start it again
             over = history.stopped is not None or now - alive > GRACE
             for step, numbers in rows(history, after=last):
@@ -114,6 +117,9 @@ def _sending(
                     log, end = TRACKERS[tracker](history, project, _module(tracker))
                 log(numbers, step=step)
                 last = step
+                if time.monotonic() - kept > POLL_SECONDS:  # who is killed sends little twice
+                    _remember(history, tracker, last)
+                    kept = time.monotonic()
                 yield step
             if last > before:
                 _remember(history, tracker, last)
@@ -176,13 +182,22 @@ def rows(history: RunHistory, *, after: int) -> Iterator[tuple[int, dict[str, fl
     yield from sorted(merged.items())
 
 
+def tracker_id(history: RunHistory) -> str:
+    """What trackers know a run by: another one begun in its place later, or elsewhere, has another."""
+    said = _logged(history)
+    if "id" not in said:
+        said |= {"run": run_id(history), "id": run_id(history) if said else secrets.token_hex(6)}
+        write_atomic(history.folder / LOGGED, encode_json(said))
+    return str(said["id"])
+
+
 def run_id(history: RunHistory) -> str:
-    """The same for a run directory whenever it is logged, and another for every other one."""
+    """The same for a run directory whenever it is logged, and another for every other place."""
     return blake2b(str(history.folder.resolve()).encode(), digest_size=6).hexdigest()
 
 
 def _logged(history: RunHistory) -> dict[str, Any]:
-    """Tracker → last step; nothing of a run that was moved or copied, as trackers know it by its place."""
+    """Tracker → last step, and `id`; nothing of a run that was moved or copied, as trackers know it by its place."""
     try:
         said = dict(json.loads((history.folder / LOGGED).read_bytes()))
     except (OSError, ValueError, TypeError):

@@ -59,17 +59,7 @@ from prorl.types import Backend, Sampling
 WEIGHTS = "model.safetensors"
 INCIDENTS = "incidents.jsonl"
 # of a recipe, beside what is of rewards and losses
-OF_TRAINING = {
-    "steps",
-    "stages",
-    "sampling.temperature",
-    "sampling.top_p",
-    "optimizer",
-    "kl",
-    "reset",
-    "validation",
-    "save",
-}
+OF_TRAINING = {"steps", "sampling.temperature", "sampling.top_p", "optimizer", "kl", "reset", "save"}
 PROBLEMS_AT_A_TIME, RESPONSES_AT_A_TIME = 32, 1024  # of a chunk, whichever is less
 
 

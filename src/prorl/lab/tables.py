@@ -190,7 +190,7 @@ def print_tables(tables: Sequence[Table], console: Console, *, aligned: bool = F
                 justify="right" if right else "left",
                 no_wrap=not column,
                 overflow="fold",
-                min_width=max(map(len, (*name.split(), *whole)), default=0),
+                min_width=max(map(len, (name, *whole) if aligned else name.split()), default=0),
             )
         for row in table.rows:
             shown.add_row(*map(Text, map(text, row)))

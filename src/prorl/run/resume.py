@@ -22,12 +22,13 @@ from prorl.run.layout import CHECKPOINTS, CONFIG, EVALS, JOURNAL, REFERENCES, SA
 from prorl.run.store import FIRST_REFERENCE, Checkpoint, RunStore
 from prorl.types import Learner
 
-PROBLEMS = "problems"
+PROBLEMS, ROWS = "problems", "rows"
 CODE = "code of "  # of a task or reward function of the user's own
 BASE_RESULTS = ("measurement/rules.json", "measurement/base.parquet")
 
 _ESSENTIAL = {
     TOKENIZER: "the files in tokenizer/ are not those it was started with: restore them",
+    ROWS: "its data is not what it was started with: restore it",
     PROBLEMS: "its tasks no longer ask the problems it was started with: restore the code or data of the tasks",
 }
 
@@ -192,7 +193,7 @@ def _led_to(store: RunStore, checkpoint: Checkpoint) -> tuple[list[Event], RunSt
             f"{checkpoint.path} was written by another version of prorl ({error}): resume it with that one"
         ) from error
     state = fold(past)
-    if state != saved:
+    if replace(state, asked=saved.asked) != saved:  # what is left asked at a stop was less in older versions
         raise StorageError(
             f"the journal of {store.folder} does not lead to the state saved in {checkpoint.path}: "
             "was one of them edited, or copied from another run?"

@@ -86,6 +86,8 @@ def quantity(gold):
         ("worked_solution", {"solution": "first 3 N. Hence the answer is 4 N."}, quantity("4 N")),
         ("worked_solution", {"solution": "The answer is approximately 3.2 m."}, quantity("3.2 m")),
         ("worked_solution", {"solution": "The final answer is: 42"}, quantity("42")),
+        ("worked_solution", {"solution": "The answer is **5**."}, quantity("5")),
+        ("short_answer", {"answer": "each has \\boxed{7}\nthen total #### 42"}, number("42")),
         ("worked_solution", {"solution": "**Answer:** $\\frac12$"}, number("\\frac12")),
         ("short_answer", {"answer": "\\boxed{7}\n\n#### Verification\nIt holds."}, number("7")),
     ],

@@ -51,6 +51,7 @@ def test_case_counts_only_where_it_tells_options_apart():
         None,
     ]
     assert choice_of("IRON", ["neon", "iron"]) == "B"
+    assert choice_of("Cat", ["dog", "DOG", "cat"]) == "C"
 
 
 def test_a_letter_is_a_letter_even_where_options_are_letters():

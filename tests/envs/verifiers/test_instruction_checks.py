@@ -348,7 +348,7 @@ def test_a_tie_is_no_language():
 
 
 def test_languages_of_one_script_are_told_apart_by_their_letters_too():
-    russian = "Погода сегодня прекрасная. Солнце светит ярко, птицы поют, деревья зеленеют."
+    russian = "Погода сегодня прекрасная, и на улице светит солнце, в парке поют птицы и растут цветы."
     assert detect(russian) == "ru"
     assert detect("Москва является столицей России и находится на реке.") == "ru"
     assert detect("Сьогодні чудова погода і сонце світить яскраво.") == "uk"

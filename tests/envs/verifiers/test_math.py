@@ -92,6 +92,10 @@ RIGHT = [
     ("2cosθ", r"2\cos\theta"), ("log₂ 8", "3"), ("30°", "θ=30°"), (r"\lg 100", "2"), (r"\approx 3.14", "3.14"),
     (r"\binom{n}{2}", r"\frac{n(n-1)}{2}"), (r"\binom{n}{k}", r"\binom{n}{n-k}"), ("2047276", r"\binom{2024}{2}"),
     (r"\sin\pi", "0"), (r"(\sqrt2)^2-2", "0"), ("x-x", "0"),
+    (r"\log_e 2", r"\ln 2"), (r"\frac n2(3n-1)", r"\frac{n(3n-1)}{2}"), (r"\frac\theta2", r"\frac{\theta}{2}"),
+    ("1+i2", "1+2i"), ("2^n 3", "3*2^n"), ("x^n 3", "3x^n"), ("e^x 2", "2e^x"), (r"1, 3 \pmod{4}", r"1, 3 \pmod 4"),
+    ("3", "3 kg of apples"), ("5", "5 ft tall"), ("500", "500 US dollars"), ("500", "500 Rs"), ("10", "10 cc"),
+    ("100", "100 GB"), ("45", "45kW"), ("12", "12apples"),
     # both signs inside lists; names of points and sets
     ("-1,0,1", r"0, \pm 1"), (r"0, \pm 1", "-1,0,1"), ("1,-1,2,-2", r"\pm 1, \pm 2"),
     (r"\pm1,\pm2", r"\{-2,-1,1,2\}"), ("(1,2)", "(x,y)=(1,2)"), ("(x,y)=(1,2)", "(1,2)"),
@@ -107,7 +111,7 @@ WRONG = [
     ("2", "2mg"), (r"\frac{3}{2}", r"\frac{3}{2}kT"), (r"\frac12", r"\frac{1}{2} m g"), ("2", "2nm"), ("2", "2PV"),
     ("5 twelfths", "5"), ("3 sixteenths", "3"), ("3 root two", "3"), ("5 degrees below zero", "5"),
     ("10", "2x=10"), ("f(3)=5", "f(2)=5"), ("1<x<2", r"x\in[1,2]"), ("1<x<2", r"y\in[1,2]"), ("x=3, y=2", "(2,3)"),
-    (r"\frac{n(n+1)}{2}", r"\binom{n}{2}"),
+    (r"\frac{n(n+1)}{2}", r"\binom{n}{2}"), ("1+i", r"\{\pm 1 \pm i\}"), ("0, 1+i", r"0, \pm 1 \pm i"), ("2", "2abc"),
     (r"(\frac{1}{2})^{100}(\frac{1}{3})^{60}", r"(\frac{1}{2})^{100}(\frac{1}{3})^{61}"),
     # a coefficient alone, a part of a number
     ("2", "2xy"), ("2", "2 xy"), (r"\frac{1}{2}", r"\frac{1}{2}bh"), ("5xy", "5"), ("0", "1 000 000"),

@@ -3,6 +3,7 @@
 import math
 import random
 from collections import Counter
+from dataclasses import replace
 from itertools import combinations
 
 import numpy as np
@@ -113,6 +114,13 @@ def test_programs_are_not_voted_on_but_silence_is_no_program():
     program, silent, answered = result(3), result(0, unanswered=16, index=1), voted({"a": (1, True)}, index=2)
     assert voting([program, silent, answered]) == [silent, answered]
     assert majority_rates([silent], (4,)).tolist() == [[0.0]]
+
+
+def test_a_program_that_nobody_wrote_is_no_vote_of_its_domain():
+    unwritten = replace(result(0, unanswered=16), task="programs")
+    others = [replace(result(3, index=index), task="programs") for index in (1, 2)]
+    answered = voted({"a": (1, True)}, index=3)
+    assert voting([unwritten, *others, answered]) == [answered]
 
 
 def test_models_are_compared_on_what_all_of_them_vote_on():

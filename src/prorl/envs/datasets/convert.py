@@ -51,6 +51,7 @@ _STATED = re.compile(
     r"(?i)\banswer\*{0,2}\s*(?:is|:)[\s:*]*(?:(?:therefore|approximately|about)\s+)?(.+?)\.?\s*$",
     re.MULTILINE,
 )
+_MARKED = re.compile(r"(?s)^.*####(?=[^\n]*$)")  # GSM8K's mark of the answer, in the last line
 _CHAT = re.compile(r'\s*\[\s*\{\s*"(?:role|content)"')
 _QUANTITY = re.compile(r"[-+−]?\s*[\d.]")
 
@@ -113,7 +114,7 @@ def _typed_answer(fields: Fields, _: Runner) -> Prepared:
 def _worked_solution(fields: Fields, _: Runner) -> Prepared:
     question, solution = user_text(fields["prompt"]), as_text(fields["solution"])
     stated = _STATED.findall(solution)
-    gold = (last_box(solution) or (stated[-1] if stated else "")).strip().strip("$").strip()
+    gold = (last_box(solution) or (stated[-1] if stated else "")).strip(" *").strip("$").strip()
     if not gold or len(gold) > MAX_SHORT_ANSWER or "\n" in gold:
         raise Drop("no short answer in the solution")
     return _number(question, gold) if _QUANTITY.match(gold) else _math(question, gold)
@@ -190,9 +191,8 @@ def _gold(value: Any) -> str:
     parts = value if isinstance(value, list | tuple) else [value]
     if any(isinstance(part, bool) for part in parts):
         raise Drop("true or false in place of a text")
-    texts = [as_text(part) for part in parts]
-    # of a worked solution the box, or what stands behind GSM8K's mark of the answer
-    texts = [(last_box(text) or text.rpartition("####")[2]).strip("$ ") for text in texts]
+    texts = [_MARKED.sub("", as_text(part)) for part in parts]
+    texts = [(last_box(text) or text).strip("$ ") for text in texts]  # of a worked solution the box
     if not texts or not all(texts):
         raise Drop("no answer")
     return ", ".join(texts)

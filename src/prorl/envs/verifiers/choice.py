@@ -35,17 +35,24 @@ def choice_of(answer: str, options: Sequence[str]) -> str | None:
         return None
     said = normalised(_EMPHASIS.sub("", answer)).strip()
     text = _INTRODUCTION.sub("", said).strip()
-    whole, stated, *folded = map(compact, map(normalised, (said, text, *options)))
-    if len({option.casefold() for option in folded}) == len(folded):  # else case is what tells them apart
-        whole, stated, *folded = map(str.casefold, (whole, stated, *folded))
-    if text != said and folded.count(whole) == 1:  # an option that begins like an introduction
-        return ascii_uppercase[folded.index(whole)]
+    if text != said and (letter := _named(said, options)):  # an option that begins like an introduction
+        return letter
     if match := _LETTER.match(text):
         letter, rest = (match[1] or match[2]).upper(), text[match.end() :].lstrip(" .):")
         position = ascii_uppercase.index(letter)
         if position < len(options) and (not rest or _folded(rest) == _folded(options[position])):
             return letter
-    return ascii_uppercase[folded.index(stated)] if stated and folded.count(stated) == 1 else None
+    return _named(text, options) if text else None
+
+
+def _named(said: str, options: Sequence[str]) -> str | None:
+    """The letter of the one option that this text is, to the letter or whatever its case."""
+    stated, *known = map(compact, map(normalised, (said, *options)))
+    for fold in (str, str.casefold):
+        found = [place for place, option in enumerate(known) if fold(option) == fold(stated)]
+        if len(found) == 1:
+            return ascii_uppercase[found[0]]
+    return None
 
 
 def shuffled(options: Sequence[str], key: str) -> tuple[int, ...]:

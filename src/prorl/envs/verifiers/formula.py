@@ -55,6 +55,7 @@ class _Formula(Reader):
         super().__init__(_THOUSANDS.sub(lambda number: number[0].replace(",", ""), text))
         self.has_variables = self.left_reals = False
         self._in_bars = False  # whether the next bar closes an absolute value
+        self._in_argument = False
         self._point = point
         self._log_base = log_base
         self._math = _context(precision)
@@ -114,8 +115,11 @@ class _Formula(Reader):
         return self._checked((-1) ** odd * self._math.power(-base.real, exponent.real))
 
     def _argument(self) -> Any:
-        """What a command or `^` applies to, with a sign of its own: `10^-3`."""
-        return -self._atom() if self._take("-") else self._atom()
+        """What a command or `^` applies to, with a sign of its own: `10^-3`. A letter has no index there."""
+        sign, self._in_argument = -1 if self._take("-") else 1, True
+        value = sign * self._atom()
+        self._in_argument = False
+        return value
 
     def _atom(self) -> Any:
         token = self._next()
@@ -127,7 +131,7 @@ class _Formula(Reader):
             return self._math.mpc(abs(self._group("|")))
         if token in _WORDS or token[0] == "\\":
             return self._command(token.removeprefix("\\"))
-        if token in ("e", "i") and not self._is_indexed():
+        if token in ("e", "i"):
             return self._math.mpc(self._math.e if token == "e" else 1j)
         if token.isalpha():
             return self._variable(token)
@@ -139,13 +143,11 @@ class _Formula(Reader):
         self._in_bars = outer
         return value
 
-    def _is_indexed(self) -> bool:
-        """Whether a number follows that is no power: `x1` is `x_1`, `CO2` no `C2O`, but `n2^n` a product."""
-        return self._peek()[:1].isdigit() and self._tokens[self._position + 1 :][:1] != ["^"]
-
     def _variable(self, name: str) -> Any:
         """A number of size 0.3 to 2.3 that belongs to the name and its index."""
-        if self._take("_") or self._is_indexed():
+        # `x1` is `x_1` and `CO2` no `C2O`, but `n2^n` is a product
+        power = self._tokens[self._position + 1 :][:1] == ["^"]
+        if self._take("_") or (self._peek()[:1].isdigit() and not power and not self._in_argument):
             index = self._next()
             while index.startswith("{") and not index.endswith("}"):
                 index += self._next()

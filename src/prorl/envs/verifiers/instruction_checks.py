@@ -185,13 +185,12 @@ def detect(text: str) -> str | None:
     telling = {code: len(found.findall(text.casefold())) for code, found in _TELLTALES.items()}
     languages = _FUNCTION_WORDS.get(script, {})
     hits = sorted(
-        (sum(said[word] for word in listed) + telling.get(code, 0), code)
-        for code, listed in languages.items()
+        (sum(said[word] for word in listed), telling.get(code, 0), code) for code, listed in languages.items()
     )
     if not hits or hits[-1][0] < max(1.0, MIN_FUNCTION_WORDS * said.total()):
         return None
-    tied = len(hits) > 1 and hits[-1][0] == hits[-2][0]
-    return None if tied else hits[-1][1]
+    tied = len(hits) > 1 and hits[-1][:2] == hits[-2][:2]
+    return None if tied else hits[-1][2]
 
 
 # Checks

@@ -63,6 +63,7 @@ _SPELLINGS = tuple((re.compile(pattern), plain) for pattern, plain in (
     (r"(?<![A-Za-z0-9])C\s*_\s*\{?\s*([0-9]+)\s*\}?\s*\^\s*\{?\s*([0-9]+)\s*\}?", r"\\binom{\1}{\2}"),
     (r"\^\s*(?:\{\s*(?:\^\s*)?\\circ\s*\}|(?:\^\s*)?\\circ(?![A-Za-z]))", r"^\\circ "),
     (r"(?<![0-9A-Za-z})\]])(\s*)\+\s*(?=\\infty)", r"\1"),
+    (r"\\pmod\s*\{?\s*([0-9]+)\s*\}?", r"\\pmod{\1}"),
     (r"\\frac\s*([0-9])\s*([0-9])", r"\\frac{\1}{\2}"),
     (r"\\frac\s*([0-9])\s*(?=\{)", r"\\frac{\1}"),
     (r"\\frac\s*(\{[^{}]*\})\s*([0-9])", r"\\frac\1{\2}"),
@@ -122,6 +123,7 @@ _BRACKETS: tuple[Kind, ...] = ("[]", "[)", "(]", "()")
 _MATRIX = re.compile(r"([^=<>&]*)\\begin\{([pbB]?matrix|array)\}(?:\{[lcr| ]*\})?(.*)\\end\{\2\}", re.DOTALL)
 _OR = re.compile(r"(?:,\s*)?(?<![A-Za-z\\])or(?![A-Za-z])")
 _AND = re.compile(r"(?:,\s*)?(?<![A-Za-z\\])(?:and|or)(?![A-Za-z])")
+_BOTH = re.compile(r"\\pm(?![a-z])")
 _REALS = r"\mathbb{R}"
 _HOLES = re.compile(r"\\mathbb\{R\}\s*(?:\\setminus|-)\s*\\\{(.*)\\\}")
 _THOUSANDS = re.compile(r"(?<=[0-9]),(?=[0-9]{3}(?![0-9]))")
@@ -194,13 +196,16 @@ def _interval(low: str, high: str, low_open: bool, high_open: bool) -> Parts:
 
 
 def _both_signs(text: str) -> Parts | None:
-    return None if text.count(r"\pm") != 1 or "," in text else Parts(kind="set", items=_signed([text]))
+    return None if len(_BOTH.findall(text)) != 1 or "," in text else Parts(kind="set", items=_signed([text]))
 
 
 def _signed(items: Sequence[str]) -> tuple[str, ...]:
     r"""Those that are not empty; `a \pm b` is `a + b` and `a - b`."""
-    signs = (("+-" if item.count(r"\pm") == 1 else "+", item) for item in items if item)
-    return tuple(item.replace(r"\pm", sign).strip() for both, item in signs for sign in both)
+    return tuple(
+        _BOTH.sub(sign, item).strip() if sign else item
+        for item in filter(None, items)
+        for sign in ("+-" if len(_BOTH.findall(item)) == 1 else [""])
+    )
 
 
 def _reals(text: str) -> Parts | None:

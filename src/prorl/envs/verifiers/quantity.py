@@ -173,7 +173,10 @@ _MAGNITUDES = {"hundred": 2, "thousand": 3, "million": 6, "billion": 9, "trillio
 _MAGNITUDE = re.compile(rf"({'|'.join(_MAGNITUDES)})s?(?![a-z])\s*")
 _PERCENT = re.compile(r"%|percent(?:age)?(?![a-z])")
 _DEGREES = re.compile(r"\^\\circ|degrees?(?![a-z])")
-_WORDS = re.compile(r"(?:[A-Za-z]{3,}|dB)\.?(?: [A-Za-z]{2,}\.?){0,2} ?(?:\^\{?[23]\}?)?")
+_WORDS = re.compile(
+    r"(?:[A-Za-z]{3,}|[A-Za-z]{2}(?=\.? [A-Za-z]{2})|dB|Rs|cc|AD|BC|AM|PM|MB|GB|qt|pt)\.?"
+    r"(?: [A-Za-z]{2,}\.?){0,2} ?(?:\^\{?[23]\}?)?"
+)
 _CHANGES = re.compile(  # words behind a number that change it
     "dozen|half|halves|(?:third|quarter|fourth|fifth|sixth|seventh|eighth|ninth|tenth|eleventh|twelfth|[a-z]+teenth"
     "|[a-z]+tieth|hundredth|thousandth)s?|squared|cubed|factorial|choose|plus|minus|times|pi|sqrt|sin|cos|tan|log|ln"
@@ -184,7 +187,27 @@ _NAMED = re.compile(
     r"\s*(?:=|\\approx|≈)?\s*"
 )
 # In mathematics two letters right behind a number are a product but for these units, and so are letters one by one.
-_GLUED = ("cm", "mm", "km", "kg", "ml", "mL", "ft", "in", "yd", "mi", "lb", "oz", "hr", "dB", "Hz")
+_GLUED = (
+    "cm",
+    "mm",
+    "km",
+    "kg",
+    "ml",
+    "mL",
+    "ft",
+    "in",
+    "yd",
+    "mi",
+    "lb",
+    "oz",
+    "hr",
+    "dB",
+    "Hz",
+    "kW",
+    "kJ",
+    "ha",
+)
+_GLUED_NOUN = re.compile("dB|[A-Za-z]{4}")  # 2xy is a product
 _LETTERS = re.compile(r"[A-Za-z](?:\^\{?[2-9]\}?)?(?: [A-Za-z](?:\^\{?[2-9]\}?)?)+")
 _PRODUCTS = ("N m", "A s", "V s", "J s", "A h", "W h", "N s")
 _POWER_OF_TEN = re.compile(r"10\s*\^|[0-9][eE]")
@@ -230,7 +253,7 @@ def read_amount(text: str) -> Amount | None:
     is_variable |= bool(_LETTERS.fullmatch(rest)) and rest not in _PRODUCTS
     if is_variable or any(map(_CHANGES.fullmatch, words)):
         return None
-    unit, is_noun = unit_of(rest), spaced and _WORDS.fullmatch(rest)  # 2xy is a product
+    unit, is_noun = unit_of(rest), (spaced or _GLUED_NOUN.match(rest)) and _WORDS.fullmatch(rest)
     return Amount(number=number, unit=unit, written=rest) if unit or is_noun else None
 
 

@@ -171,7 +171,11 @@ def voting(problems: Iterable[ProblemResult], *others: Iterable[ProblemResult]) 
 
     With the results of other models only those on which each of these can vote as well.
     """
-    return _common(problems, others, lambda one: one.is_voted)
+    asked = [[*of] for of in (problems, *others)]
+    tasks = {
+        one.task for of in asked for one in of if one.votes
+    }  # nobody answers some problem of programs, too
+    return _common(asked[0], asked[1:], lambda one: one.is_voted and one.task in tasks)
 
 
 def _common(

@@ -24,6 +24,7 @@ from prorl.run.history import RunHistory
 POINTS = 600  # drawn per series at most
 SMOOTHING = 40  # the smoothed line is a mean over one in so many of all steps
 SMOOTHED_POINTS = 300
+MARKS_DRAWN = 200  # of a kind and run, the newest
 FEW = 20  # points up to which each one is drawn
 RAW_LINES = 2  # curves in a figure up to which the raw ones are drawn too
 LONGEST_LABEL = 40  # characters
@@ -356,7 +357,11 @@ def annotation_traces(runs: Sequence[RunHistory]) -> list[Trace]:
     """
     traces: list[Trace] = []
     for kind, color in MARK_COLORS.items():
-        marks = [(run, mark) for run in runs for mark in run.marks if mark.kind == kind]
+        marks = [
+            (run, mark)
+            for run in runs
+            for mark in [one for one in run.marks if one.kind == kind][-MARKS_DRAWN:]
+        ]
         told = [mark.text if len(runs) == 1 else f"{run.name}: {mark.text}" for run, mark in marks]
         if marks:
             sizes = [0, 8, 0] * len(marks)
