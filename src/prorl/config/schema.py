@@ -466,7 +466,8 @@ class RunConfig(Model):
     deadlines: DeadlinesConfig = DeadlinesConfig()
     guards: GuardsConfig = GuardsConfig()
     stages: tuple[StageConfig, ...] = Field((), max_length=1000, strict=False)
-    sample_every: Step = 10  # steps between those of which a few responses are kept to be read; 0: none
+    # Steps between those of which a few responses are kept to be read, beside those that verifiers fail in; 0: none.
+    sample_every: Step = 10
 
 
 HPARAMS: Mapping[str, str] = {

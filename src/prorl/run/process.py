@@ -199,7 +199,7 @@ def machine_memory() -> tuple[int, int]:
     own = re.search("^0::/(.*)", GROUPS.read_text(), re.MULTILINE) if GROUPS.exists() else None
     inner = CGROUP / (own[1] if own else "")  # a job's is deeper than a container's
     for group in (inner, *(parent for parent in inner.parents if parent.is_relative_to(CGROUP))):
-        with suppress(OSError, ValueError):  # no limit, which then reads "max"
+        with suppress(OSError, ValueError, KeyError):  # no limit, which then reads "max"
             limit = int((group / "memory.max").read_text())
             stat = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
             # The kernel would give back the file cache.

@@ -176,8 +176,9 @@ def read(source: Source, request: SourceRequest) -> Iterator[tuple[int, Row | Dr
             whole, row = row, {name: cell for name, cell in cells if cell is not ABSENT}
             if any(name in row and row[name] not in kept for name, kept in source.where.items()):
                 continue
-            if columns.get("prompt") == "instruction" != request.columns.get("prompt") and whole.get("input"):
-                row["prompt"] = f"{whole['instruction']}\n\n{whole['input']}"  # as in Alpaca's rows
+            alpaca = columns.get("prompt") == "instruction" and "prompt" not in request.columns
+            if alpaca and row.get("prompt") and whole.get("input"):
+                row["prompt"] = f"{row['prompt']}\n\n{whole['input']}"
             if source.layout == "own":
                 row["row"] = whole
             if request.answer_pattern is not None and "answer" in row:

@@ -187,26 +187,7 @@ _NAMED = re.compile(
     r"\s*(?:=|\\approx|≈)?\s*"
 )
 # In mathematics two letters right behind a number are a product but for these units, and so are letters one by one.
-_GLUED = (
-    "cm",
-    "mm",
-    "km",
-    "kg",
-    "ml",
-    "mL",
-    "ft",
-    "in",
-    "yd",
-    "mi",
-    "lb",
-    "oz",
-    "hr",
-    "dB",
-    "Hz",
-    "kW",
-    "kJ",
-    "ha",
-)
+_GLUED = re.compile("[cmk]m|kg|m[lLi]|ft|in|yd|lb|oz|hr|dB|Hz|k[WJ]|ha")
 _GLUED_NOUN = re.compile("dB|[A-Za-z]{4}")  # 2xy is a product
 _LETTERS = re.compile(r"[A-Za-z](?:\^\{?[2-9]\}?)?(?: [A-Za-z](?:\^\{?[2-9]\}?)?)+")
 _PRODUCTS = ("N m", "A s", "V s", "J s", "A h", "W h", "N s")
@@ -249,7 +230,7 @@ def read_amount(text: str) -> Amount | None:
         return Amount(number=number)
     words = rest.lower().replace(".", " ").split()
     letters = rest.rstrip("^{}0123456789")
-    is_variable = not spaced and len(letters) < 3 and letters not in _GLUED
+    is_variable = not spaced and len(letters) < 3 and not _GLUED.fullmatch(letters)
     is_variable |= bool(_LETTERS.fullmatch(rest)) and rest not in _PRODUCTS
     if is_variable or any(map(_CHANGES.fullmatch, words)):
         return None

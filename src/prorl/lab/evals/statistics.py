@@ -172,9 +172,8 @@ def voting(problems: Iterable[ProblemResult], *others: Iterable[ProblemResult]) 
     With the results of other models only those on which each of these can vote as well.
     """
     asked = [[*of] for of in (problems, *others)]
-    tasks = {
-        one.task for of in asked for one in of if one.votes
-    }  # nobody answers some problem of programs, too
+    # A program that nobody wrote has as many votes as answers, too.
+    tasks = {one.task for of in asked for one in of if one.votes}
     return _common(asked[0], asked[1:], lambda one: one.is_voted and one.task in tasks)
 
 
