@@ -169,6 +169,7 @@ def read(source: Source, request: SourceRequest) -> Iterator[tuple[int, Row | Dr
         said for said in request.columns.values() if any(_cell(row, said) is not ABSENT for row in rows)
     }
     columns = match_columns(source, request, found)
+    alpaca = columns.get("prompt") == "instruction" and "prompt" not in request.columns
     count = 0
     for number, row in enumerate(chain(head, raw), start=1):
         if not isinstance(row, Drop):
@@ -176,7 +177,6 @@ def read(source: Source, request: SourceRequest) -> Iterator[tuple[int, Row | Dr
             whole, row = row, {name: cell for name, cell in cells if cell is not ABSENT}
             if any(name in row and row[name] not in kept for name, kept in source.where.items()):
                 continue
-            alpaca = columns.get("prompt") == "instruction" and "prompt" not in request.columns
             if alpaca and row.get("prompt") and whole.get("input"):
                 row["prompt"] = f"{row['prompt']}\n\n{whole['input']}"
             if source.layout == "own":

@@ -182,8 +182,8 @@ def detect(text: str) -> str | None:
     if script in _ALONE:
         return script
     said = Counter(words(text))
-    telling = {code: len(found.findall(text.casefold())) for code, found in _TELLTALES.items()}
     languages = _FUNCTION_WORDS.get(script, {})
+    telling = {code: len(_TELLTALES[code].findall(text.casefold())) for code in _TELLTALES.keys() & languages}
     hits = sorted(
         (sum(said[word] for word in listed), telling.get(code, 0), code) for code, listed in languages.items()
     )
