@@ -305,7 +305,7 @@ def answer_tables(pair: Pair, k: int) -> list[Table]:
 
 
 def _majority(votes: Sequence[ProblemResult], k: int) -> float:
-    (rate,) = mean_over_domains(majority_rates(votes, (k,)), [problem.domain for problem in votes])
+    (rate,) = mean_over_domains(majority_rates(votes, (k,)), votes)
     return rate
 
 

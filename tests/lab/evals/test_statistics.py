@@ -14,14 +14,13 @@ from hypothesis import strategies as st
 from prorl.algo.pass_at_k import pass_at_k
 from prorl.lab.evals.statistics import (
     answered_only,
-    bootstrap_means,
     curve,
     grouped,
+    interval,
+    least_passes,
     majority_rates,
     mean_rates,
-    percentiles,
     rates,
-    solved_beyond_guessing,
     solved_shares,
     voting,
 )
@@ -130,18 +129,17 @@ def test_models_are_compared_on_what_all_of_them_vote_on():
     assert voting([program, answered], [silent, answered]) == [answered]
 
 
-def interval(values, *, seed, resamples=2000, level=0.95, strata=None):
-    column = np.array(values, dtype=float).reshape(-1, 1)
-    means = bootstrap_means(column, seed=seed, strata=strata, resamples=resamples)
-    low, high = percentiles(means, level=level)
-    return float(low[0]), float(high[0])
+def ends(values, *, seed, resamples=2000, domains=None):
+    problems = [result(0, domain=domain) for domain in domains or ["math"] * len(values)]
+    (low,), (high,) = interval(np.array([values], float).T, problems, seed=seed, resamples=resamples)
+    return low, high
 
 
 @settings(max_examples=20)
 @given(st.lists(st.floats(-1, 1), min_size=1, max_size=15), st.integers(0, 2**62))
 def test_an_interval_is_reproducible_and_ordered_within_the_data(values, seed):
-    low, high = interval(values, seed=seed, resamples=50)
-    assert (low, high) == interval(values, seed=seed, resamples=50)
+    low, high = ends(values, seed=seed, resamples=50)
+    assert (low, high) == ends(values, seed=seed, resamples=50)
     assert min(values) - 1e-12 <= low <= high <= max(values) + 1e-12
 
 
@@ -150,33 +148,24 @@ def test_the_interval_matches_the_normal_one_on_many_problems():
     values = [float(rng.random() < 0.3) for _ in range(400)]
     mean = sum(values) / 400
     error = math.sqrt(mean * (1 - mean) / 400)
-    low, high = interval(values, seed=3)
+    low, high = ends(values, seed=3)
     assert low == pytest.approx(mean - 1.96 * error, abs=0.15 * error)
     assert high == pytest.approx(mean + 1.96 * error, abs=0.15 * error)
 
 
-def test_a_higher_level_is_wider_and_another_seed_differs():
+def test_another_seed_gives_another_interval():
     values = [index / 30 for index in range(30)]
-    low, high = interval(values, seed=1, resamples=300, level=0.8)
-    wide_low, wide_high = interval(values, seed=1, resamples=300, level=0.99)
-    assert wide_low < low < high < wide_high
-    assert interval(values, seed=2, resamples=300, level=0.8) != (low, high)
+    assert ends(values, seed=1, resamples=300) != ends(values, seed=2, resamples=300)
 
 
-def test_strata_weigh_alike_however_unequal_they_are():
-    assert interval([1.0] + [0.0] * 9, seed=0, strata=["few"] + ["many"] * 9) == (0.5, 0.5)
+def test_domains_weigh_alike_in_an_interval_however_unequal_they_are():
+    assert ends([1.0] + [0.0] * 9, seed=0, domains=["few"] + ["many"] * 9) == (0.5, 0.5)
 
 
 def test_columns_are_resampled_together():
     values = np.random.default_rng(0).random((30, 1))
-    means = bootstrap_means(np.hstack([values, 2 * values]), seed=4, resamples=50)
-    assert np.allclose(means[:, 1], 2 * means[:, 0])
-
-
-@pytest.mark.parametrize("values", [[], [math.nan]])
-def test_a_senseless_bootstrap_is_refused(values):
-    with pytest.raises(ValueError, match="bootstrap needs"):
-        interval(values, seed=0)
+    for once, twice in interval(np.hstack([values, 2 * values]), [result(0)] * 30, seed=4, resamples=50):
+        assert twice == pytest.approx(2 * once)
 
 
 # -- guessing
@@ -185,8 +174,9 @@ def test_a_senseless_bootstrap_is_refused(values):
 def test_problems_that_guesses_would_solve_as_often_are_not_solved():
     lucky = [result(4, 64, index=index, guesses=64, guessed=6) for index in range(20)]
     known = [result(60, 64, index=index, guesses=64, guessed=6) for index in range(20, 25)]
-    assert solved_beyond_guessing([*lucky, *known]) == [False] * 20 + [True] * 5
-    assert solved_beyond_guessing(results([1, 0])) == [True, False], "nothing is known of guesses"
+    assert all(least > 4 for least in least_passes([*lucky, *known])[:20])
+    assert all(least <= 60 for least in least_passes([*lucky, *known])[20:])
+    assert least_passes(results([1, 0])) == [1, 1], "nothing is known of guesses"
 
 
 def test_shares_say_what_is_luck_and_what_is_solved_how_often():

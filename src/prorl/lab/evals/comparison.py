@@ -29,10 +29,9 @@ from prorl.lab.evals.problems import Key, Part, ProblemResult
 from prorl.lab.evals.statistics import (
     MEAN,
     Array,
-    bootstrap_means,
+    interval,
     least_passes,
     mean_over_domains,
-    percentiles,
     rates,
 )
 from prorl.rollout.pipeline import grouped
@@ -45,7 +44,6 @@ ROUNDING = 1e-12
 
 Outcome = Literal["both", "new", "lost", "neither"]
 Pattern = Literal["diminish", "plateau", "sustained", "gain", "unclear"]
-Results = Mapping[Key, ProblemResult]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,11 +175,11 @@ def boundary(moves: Sequence[Move]) -> Boundary:
     )
 
 
-def compare(moves: Sequence[Move], ks: Sequence[int], *, seed: int = 0) -> list[Comparison]:
+def compare(moves: Sequence[Move], ks: Sequence[int]) -> list[Comparison]:
     """A row per domain, and last the mean over domains; none without problems."""
     groups = [*grouped(moves, lambda move: move.base.domain).items(), (MEAN, moves)]
     return [
-        Comparison(label=label, problems=len(of), differences=differences(of, ks, seed=derive(seed, label)))
+        Comparison(label=label, problems=len(of), differences=differences(of, ks, seed=derive(0, label)))
         for label, of in groups
         if of
     ]
@@ -197,12 +195,11 @@ def differences(
     The p-value is that of the sign-flip permutation test: were the two models alike, each problem's difference would
     as likely have the other sign.
     """
-    domains = [move.base.domain for move in moves]
+    problems = [move.base for move in moves]
     base_PK, trained_PK = _pass_rates(moves, ks, guessed=guessed)
     gains_PK = trained_PK - base_PK
-    means = (mean_over_domains(values_PK, domains) for values_PK in (base_PK, trained_PK, gains_PK))
-    interval = percentiles(bootstrap_means(gains_PK, seed=seed, strata=domains))
-    others = (values_K.tolist() for values_K in (*interval, _sign_flips(gains_PK, domains, seed)))
+    means = (mean_over_domains(values_PK, problems) for values_PK in (base_PK, trained_PK, gains_PK))
+    others = (*interval(gains_PK, problems, seed=seed), _sign_flips(gains_PK, problems, seed))
     return tuple(
         Difference(k=k, base=base, trained=trained, gain=gain, low=low, high=high, p=p)
         for k, base, trained, gain, low, high, p in zip(ks, *means, *others, strict=True)
@@ -236,7 +233,9 @@ def patterns(
     return [_decided(moves, middle, k, seed) for moves in groups.values()]
 
 
-def _decided(moves: Sequence[Move], between: Results | None, k: int, seed: int) -> TaskPattern:
+def _decided(
+    moves: Sequence[Move], between: Mapping[Key, ProblemResult] | None, k: int, seed: int
+) -> TaskPattern:
     at_1, at_k = differences(moves, (1, k), seed=seed, guessed=False)
     early = late = None
     pattern: Pattern = "gain" if at_k.up and between is None else "unclear"
@@ -267,15 +266,15 @@ def _slowed(first: Sequence[Move], second: Sequence[Move], k: int, seed: int) ->
     """Whether the second half surely gained less than its share of the first half."""
     (before, middle), (_, after) = (_pass_rates(half, (k,), guessed=False) for half in (first, second))
     excess = (after - middle) - LESS * (middle - before)
-    _, high = percentiles(bootstrap_means(excess, seed=seed))
-    return bool(high[0] < 0)
+    _, high = interval(excess, [move.base for move in first], seed=seed)
+    return high[0] < 0
 
 
-def _sign_flips(gains_PK: Array, domains: Sequence[str], seed: int) -> Array:
-    sizes = Counter(domains)
-    shares = np.array([1 / sizes[domain] for domain in domains]) / len(sizes)
+def _sign_flips(gains_PK: Array, problems: Sequence[ProblemResult], seed: int) -> list[float]:
+    sizes = Counter(problem.domain for problem in problems)
+    shares = np.array([1 / sizes[problem.domain] for problem in problems]) / len(sizes)
     weighed_PK = gains_PK * shares[:, None]
-    signs_FP = np.random.default_rng(seed).integers(2, size=(FLIPS, len(domains)), dtype=np.int8) * 2.0 - 1
+    signs_FP = np.random.default_rng(seed).integers(2, size=(FLIPS, len(problems)), dtype=np.int8) * 2.0 - 1
     flipped_FK = np.abs(signs_FP @ weighed_PK)
     as_large_FK = flipped_FK >= np.abs(weighed_PK.sum(axis=0)) - ROUNDING
-    return np.asarray((1 + as_large_FK.sum(axis=0)) / (1 + FLIPS), dtype=np.float64)
+    return [float(p) for p in (1 + as_large_FK.sum(axis=0)) / (1 + FLIPS)]

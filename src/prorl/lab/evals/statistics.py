@@ -81,7 +81,7 @@ def guess_rate(problems: Sequence[ProblemResult], k: int) -> float | None:
     if not any(found):
         return None
     floors_P1 = np.array([[guess_floor.floor(rate or 0.0, k)] for rate in found])
-    return mean_over_domains(floors_P1, [problem.domain for problem in problems])[0]
+    return mean_over_domains(floors_P1, problems)[0]
 
 
 def solved_shares(problems: Sequence[ProblemResult], k: int) -> dict[str, float | None]:
@@ -89,30 +89,26 @@ def solved_shares(problems: Sequence[ProblemResult], k: int) -> dict[str, float 
 
     k is the most responses that both models have: of one there is no share of the tries.
     """
-    solved = {"solved beyond guessing": solved_beyond_guessing(problems)} | {
-        f"solved in 1/{round(1 / share)} of the tries or more": [
-            problem.solved >= share * problem.samples for problem in problems
-        ]
-        for share in (COVER if k > 1 else ())
-    }
-    domains = [problem.domain for problem in problems]
-    shares = {
-        name: mean_over_domains(np.array([which], float).T, domains)[0] for name, which in solved.items()
+
+    def share(least: Iterable[float]) -> float:
+        """Of problems that passed at least so often."""
+        solved = [[one.solved >= passes] for one, passes in zip(problems, least, strict=True)]
+        return mean_over_domains(np.array(solved, float), problems)[0]
+
+    covered = {
+        f"solved in 1/{round(1 / part)} of the tries or more": share(part * one.samples for one in problems)
+        for part in (COVER if k > 1 else ())
     }
     return {
         f"pass@{k}": mean_rates(problems, (k,))[0],
         f"guesses alone, @{k}": guess_rate(problems, k),
-        **shares,
+        "solved beyond guessing": share(least_passes(problems)),
+        **covered,
     }
 
 
-def solved_beyond_guessing(problems: Sequence[ProblemResult]) -> list[bool]:
-    """Whether each problem was solved more often than by guesses, tested over all of its task and part."""
-    return [one.solved >= least for one, least in zip(problems, least_passes(problems), strict=True)]
-
-
 def least_passes(problems: Sequence[ProblemResult]) -> list[int]:
-    """How often each problem must be solved for that."""
+    """Passes from which on each problem is solved more often than by guesses, tested over its task and part."""
     rates = dict(zip((problem.key for problem in problems), _guess_rates(problems), strict=True))
     found: dict[Hashable, int] = {}
     for members in grouped(problems, lambda one: (one.task, one.part)).values():
@@ -136,22 +132,44 @@ def curve(
 ) -> Curve:
     """The curve of a set of problems: of pass@k, or of the rates given per problem."""
     values = rates(problems, ks) if rates_PK is None else rates_PK
-    domains = [problem.domain for problem in problems]
-    ends = percentiles(bootstrap_means(values, seed=seed, strata=domains))
-    means, low, high = map(tuple, (mean_over_domains(values, domains), *(end.tolist() for end in ends)))
-    return Curve(ks=tuple(ks), rates=means, low=low, high=high)
+    low, high = interval(values, problems, seed=seed)
+    means = mean_over_domains(values, problems)
+    return Curve(ks=tuple(ks), rates=tuple(means), low=tuple(low), high=tuple(high))
 
 
 def mean_rates(problems: Sequence[ProblemResult], ks: Sequence[int]) -> list[float]:
     """pass@k of a set of problems for every k."""
-    return mean_over_domains(rates(problems, ks), [problem.domain for problem in problems])
+    return mean_over_domains(rates(problems, ks), problems)
 
 
-def mean_over_domains(values_PK: Array, domains: Sequence[str]) -> list[float]:
+def mean_over_domains(values_PK: Array, problems: Sequence[ProblemResult]) -> list[float]:
     """Column means over problems, each domain weighed alike however many problems it has."""
-    names = list(dict.fromkeys(domains))
-    means = [values_PK[[domain == name for domain in domains]].mean(axis=0) for name in names]
+    means = [of_domain_PK.mean(axis=0) for of_domain_PK in _by_domain(values_PK, problems)]
     return [float(value) for value in sum(means) / len(means)]
+
+
+def interval(
+    values_PK: Array, problems: Sequence[ProblemResult], *, seed: int, resamples: int = 2000
+) -> tuple[list[float], list[float]]:
+    """Ends of the 95 % bootstrap intervals of `mean_over_domains`, one per column.
+
+    Problems are resampled within their domain, the same ones for all columns.
+    """
+    rng = np.random.default_rng(seed)
+    domains = _by_domain(values_PK, problems)
+    means_RK = np.zeros((resamples, values_PK.shape[1]))
+    for of_domain_PK in domains:
+        size = len(of_domain_PK)
+        times_RP = rng.multinomial(size, np.full(size, 1 / size), size=resamples)
+        means_RK += times_RP @ of_domain_PK / size
+    low, high = np.quantile(means_RK / len(domains), [0.025, 0.975], axis=0).tolist()
+    return low, high
+
+
+def _by_domain(values_PK: Array, problems: Sequence[ProblemResult]) -> list[Array]:
+    """The rows of every domain."""
+    domains = [problem.domain for problem in problems]
+    return [values_PK[[domain == name for domain in domains]] for name in dict.fromkeys(domains)]
 
 
 def answered_only(problems: Iterable[ProblemResult], *others: Iterable[ProblemResult]) -> list[ProblemResult]:
@@ -220,31 +238,3 @@ def _accuracy(problem: ProblemResult, k: int, draws: int, seed: int) -> float:
     won_DA = (drawn_DA == best_D1) & (best_D1 > 0)
     accuracy_D = (won_DA @ share_A) / np.maximum(won_DA.sum(axis=1), 1)
     return float(accuracy_D.mean())
-
-
-def bootstrap_means(
-    values_PK: Array, *, seed: int, strata: Sequence[object] | None = None, resamples: int = 2000
-) -> Array:
-    """Means over resampled problems, all columns of a resample from the same problems: shape (resamples, K).
-
-    Each stratum (a domain, say) is resampled by itself, and the mean is over strata, weighed alike. Raises ValueError
-    where there are no values or one is not finite.
-    """
-    if values_PK.ndim != 2 or not values_PK.size or not np.isfinite(values_PK).all():
-        raise ValueError("a bootstrap needs one finite value per problem, and at least one problem")
-    labels = strata or [None] * len(values_PK)
-    names = list(dict.fromkeys(labels))
-    rng = np.random.default_rng(seed)
-    means_RK = np.zeros((resamples, values_PK.shape[1]))
-    for name in names:
-        members_PK = values_PK[[label == name for label in labels]]
-        size = len(members_PK)
-        times_RP = rng.multinomial(size, np.full(size, 1 / size), size=resamples)
-        means_RK += times_RP @ members_PK / size
-    return means_RK / len(names)
-
-
-def percentiles(means_RK: Array, level: float = 0.95) -> tuple[Array, Array]:
-    """Lower and upper ends of the percentile intervals of bootstrapped means, one per column."""
-    low, high = np.quantile(means_RK, [(1 - level) / 2, (1 + level) / 2], axis=0)
-    return low, high
