@@ -58,14 +58,6 @@ Ids = NDArray[np.int64]
 _WORD = re.compile(r"</?\w+>|[^\W_]+|[^\w\s]|_")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Corpus:
-    """Documents to compare with. A match never reaches from one document into the next."""
-
-    name: str
-    documents: Iterable[str]  # read once
-
-
 def split_words(text: str) -> Iterator[str]:
     """The words of a text: runs of letters and digits, tags, and every other visible character by itself.
 
@@ -79,16 +71,13 @@ def split_words(text: str) -> Iterator[str]:
         yield from _WORD.findall(unicodedata.normalize("NFC", line.casefold()))
 
 
-def corpus_of_files(paths: Sequence[Path]) -> Corpus:
-    """The documents of files, and of all files below folders, that end in .txt, .jsonl or .parquet.
+def documents_of(paths: Sequence[Path]) -> Iterable[str]:
+    """The documents of files, and of all files below folders, that end in .txt, .jsonl or .parquet; read once.
 
     A text file is one document. In the others every row is one: its field or column `text`.
     """
     files = [file for path in paths for file in _files(path)]
-    return Corpus(
-        name=", ".join(path.name or str(path) for path in paths),
-        documents=chain.from_iterable(map(_documents, files)),
-    )
+    return chain.from_iterable(map(_documents, files))
 
 
 def _files(path: Path) -> list[Path]:
@@ -118,7 +107,7 @@ def _documents(path: Path) -> Iterator[str]:
 
 
 def longest_matches(texts: Sequence[str], documents: Iterable[str]) -> tuple[list[Ids], int, int]:
-    """Per text, for each word: how many from there on are in one document, up to DEPTH.
+    """Per text, for each word: how many from there on are in one document, up to DEPTH; never across documents.
 
     Also the numbers of documents and of words in them.
     """
@@ -254,12 +243,10 @@ class Creativity:
 
 
 def uniqueness(matches: Ids, length: int) -> float:
-    """L-uniqueness of a text from the longest match at each of its words, for L = `length`.
+    """L-uniqueness of a text from the longest match at each of its words, of which it has some, for L = `length`.
 
     A longer sequence holds one of exactly L words around each of its words, so these are all that is to be seen.
     """
-    if not matches.size:
-        raise ValueError("a text without words has no uniqueness")
     found = np.concatenate([[0], np.cumsum(matches >= length)])
     ends = np.arange(1, len(matches) + 1)
     covered = found[ends] > found[np.maximum(ends - length, 0)]
@@ -271,8 +258,10 @@ def creativity_index(matches: Ids, lengths: Lengths) -> float:
     return math.fsum(uniqueness(matches, length) for length in range(lengths.shortest, lengths.longest + 1))
 
 
-def compare_creativity(evaluations: Sequence[Evaluation], corpus: Corpus, *, lengths: Lengths) -> Creativity:
-    """The creativity index of every model, and the gains of the others over the first.
+def compare_creativity(
+    evaluations: Sequence[Evaluation], documents: Iterable[str], *, corpus: str, lengths: Lengths
+) -> Creativity:
+    """The creativity index of every model against a corpus, and the gains of the others over the first.
 
     Raises ProrlError: two models of one name, one without a response that is long enough, or no usable corpus.
     """
@@ -284,7 +273,7 @@ def compare_creativity(evaluations: Sequence[Evaluation], corpus: Corpus, *, len
         for evaluation in evaluations
     ]
     texts = [text for of_model in asked for _, text in of_model]
-    found, documents, words = longest_matches(texts, corpus.documents)
+    found, documents_read, words = longest_matches(texts, documents)
     matches = iter(found)
     models: list[Responses] = []
     values: dict[str, Values] = {}
@@ -311,8 +300,8 @@ def compare_creativity(evaluations: Sequence[Evaluation], corpus: Corpus, *, len
             )
         )
     return Creativity(
-        corpus=corpus.name,
-        corpus_documents=documents,
+        corpus=corpus,
+        corpus_documents=documents_read,
         corpus_words=words,
         lengths=lengths,
         models=tuple(models),
@@ -406,9 +395,10 @@ def measure_creativity(
     read = sorted(  # the base first, then checkpoints by step, then models from elsewhere
         map(read_evaluation, paths), key=lambda one: (one.model != "base", one.step is None, one.step or 0)
     )
-    reference = corpus_of_files(corpus) if corpus else _warmup_corpus(paths[0])
+    documents = documents_of(corpus) if corpus else _warmup_documents(paths[0])
+    title = ", ".join(path.name or str(path) for path in corpus or ()) or "the warm-up of its base"
     with console.rich.status("comparing with the corpus"):
-        found = compare_creativity(read, reference, lengths=lengths)
+        found = compare_creativity(read, documents, corpus=title, lengths=lengths)
     target = paths[0].parent / INDEX
     write_creativity(target, found)
     console.say(f"stored in {target}")
@@ -432,15 +422,14 @@ def _evaluation_files(given: Sequence[Path], name: str | None) -> Sequence[Path]
     return stored[chosen]
 
 
-def _warmup_corpus(evaluation: Path) -> Corpus:
+def _warmup_documents(evaluation: Path) -> Iterable[str]:
     """What the base of the run around an evaluation was warmed up on."""
     run = next((folder for folder in evaluation.absolute().parents if (folder / JOURNAL).is_file()), None)
     if run is None:
         raise ProrlError(
             f"{evaluation} lies in no run, so there is no default corpus: name one with --corpus"
         )
-    texts = warmup_texts(check(RunStore.open(run).config, str(run)))
-    return Corpus(name="the warm-up of its base", documents=texts)
+    return warmup_texts(check(RunStore.open(run).config, str(run)))
 
 
 def warmup_texts(config: RunConfig) -> list[str]:
