@@ -104,7 +104,7 @@ def test_programs_are_tried_where_they_will_be_judged(monkeypatch):
 NAMES = ("arithmetic", "word_list", "blicket")
 VERIFIERS = {name: make_task(name) for name in NAMES}
 TASKS = Mixture([(task, 1.0) for task in VERIFIERS.values()], seed=3)
-ASKED = questions(TASKS, per_domain=20, ood=4, per_level=2)
+ASKED = questions(TASKS, test=20, ood=4, levels=2)
 BASE = Subject(model="base", step=0, weights="w")
 LOST = ASKED["ood"][:1]  # too few responses for its verifiers to count as out, which are waited for
 WITH_LOST = {"ood": LOST, "test": ASKED["test"]}
@@ -276,7 +276,7 @@ def test_what_other_weights_left_behind_is_not_taken_up(tmp_path):
 
 
 def test_a_better_policy_measures_better(tmp_path):
-    asked = questions(TASKS, per_domain=40, ood=0, per_level=0)
+    asked = questions(TASKS, test=40)
     for skill in (0.2, 0.8):
         found = domain_rates(measured(tmp_path, asked=asked, skill=skill).problems, 1)
         assert sum(found.values()) / len(found) == pytest.approx(skill, abs=0.1)

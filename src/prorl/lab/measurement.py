@@ -291,7 +291,7 @@ def asked_by(config: RunConfig, tasks: Mixture) -> Asked:
     section = config.evaluation
     sizes = {"test": section.per_domain, "ood": section.ood_per_domain, "levels": section.per_level}
     try:
-        chosen = questions(tasks, per_domain=sizes["test"], ood=sizes["ood"], per_level=sizes["levels"])
+        chosen = questions(tasks, **sizes)
     except ValueError as error:
         raise RecipeError(str(error)) from None
     limit = longest_limit(config)  # one for the base and the policies of all stages

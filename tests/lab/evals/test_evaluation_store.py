@@ -153,16 +153,16 @@ def test_damaged_rules_are_said(tmp_path):
 def test_the_rules_hold_levels_and_a_hash_that_sees_another_prompt():
     def rules(names, **sizes):
         tasks = Mixture([(make_task(name), 1.0) for name in names], seed=0)
-        found = questions(tasks, **({"per_domain": 2, "ood": 0, "per_level": 0} | sizes))
+        found = questions(tasks, **{"test": 2, **sizes})
         sampling = Sampling(temperature=1.0, top_p=1.0, limit=80)
         kinds = {"system_prompt": "", "format": "lenient"}
         return Asked(questions=found, sizes={}, samples=16, sampling=sampling, seed=0, **kinds).rules()
 
     one = rules(["arithmetic"])
-    others = [rules(["countdown"]), rules(["arithmetic"], per_domain=3)]
+    others = [rules(["countdown"]), rules(["arithmetic"], test=3)]
     assert rules(["arithmetic"]) == one
     assert len({found["problems"] for found in (one, *others)}) == 3
-    levels = rules(["countdown"], per_level=1)["levels"]["countdown"]
+    levels = rules(["countdown"], levels=1)["levels"]["countdown"]
     assert levels == sorted(set(levels))
     assert one["levels"] == {}
 

@@ -145,7 +145,7 @@ TASKS = Mixture([(make_task(name), weight) for name, weight in WEIGHTS.items()],
 
 
 def test_parts_have_the_sizes_that_were_asked():
-    asked = questions(TASKS, per_domain=6, ood=3, per_level=2)
+    asked = questions(TASKS, test=6, ood=3, levels=2)
     assert [len(asked["test"]), len(asked["ood"])] == [2 * 6, 3 * 3]
     levels = {(p.task, p.level) for p in asked["levels"]}
     assert levels == {
@@ -155,20 +155,20 @@ def test_parts_have_the_sizes_that_were_asked():
 
 
 def test_a_part_of_size_zero_is_not_asked():
-    assert list(questions(TASKS, per_domain=1, ood=0, per_level=0)) == ["test"]
-    assert questions(TASKS, per_domain=0, ood=0, per_level=0) == {}
+    assert list(questions(TASKS, test=1)) == ["test"]
+    assert questions(TASKS) == {}
 
 
 def test_the_questions_are_the_same_for_every_run():
     other = Mixture([(make_task(name), weight) for name, weight in WEIGHTS.items()], seed=7)
-    sizes = {"per_domain": 3, "ood": 2, "per_level": 2}
+    sizes = {"test": 3, "ood": 2, "levels": 2}
     assert questions(TASKS, **sizes) == questions(other, **sizes)
 
 
 @pytest.mark.parametrize("levels", [{1: 1.0}, {1: 1.0, 2: 3.0}])
 def test_no_question_of_a_levels_can_be_trained_on_at_any_level(levels):
     mixture = Mixture([(make_task("linear_equation", levels), 1.0)], seed=0)
-    asked = questions(mixture, per_domain=0, ood=0, per_level=8)["levels"]
+    asked = questions(mixture, levels=8)["levels"]
     assert {p.level for p in asked} == set(make_task("linear_equation").all_levels), "all, trained or not"
     prompts = {one.prompt for one in asked}
     for split in ("test", "train", "validation"):

@@ -91,17 +91,17 @@ class Asked:
 
 
 def questions(
-    tasks: Mixture, *, per_domain: int, ood: int, per_level: int
+    tasks: Mixture, *, test: int = 0, ood: int = 0, levels: int = 0
 ) -> Mapping[Part, Sequence[Problem]]:
-    """`per_domain` problems of each domain, `ood` out of each, `per_level` of each level of the default levels.
+    """The problems of every part: so many of each domain, out of each, and of each level of some tasks.
 
     Parts without problems are left out. Raises ValueError where a domain has fewer distinct problems.
     """
-    names = tasks.levelled_tasks() if per_level else ()
+    names = tasks.levelled_tasks()
     asked: dict[Part, Sequence[Problem]] = {
-        "test": tasks.validation_problems("test", per_domain) if per_domain else (),
-        "ood": tasks.validation_problems("ood", ood) if ood else (),
-        "levels": tuple(problem for name in names for problem in tasks.level_problems(name, per_level)),
+        "test": tasks.validation_problems("test", test),
+        "ood": tasks.validation_problems("ood", ood),
+        "levels": [problem for name in names for problem in tasks.level_problems(name, levels)],
     }
     return {part: problems for part, problems in asked.items() if problems}
 
