@@ -11,7 +11,6 @@ import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -155,8 +154,8 @@ def _write_model(checkpoint: Path, aside: Path, dtype: Dtype | None) -> None:
 
         load_model(checkpoint, dtype=getattr(torch, dtype or stored), device="cpu").save_pretrained(aside)
         return
-    for path in sorted(checkpoint.iterdir()):
-        if any(fnmatch(path.name, pattern) for pattern in MODEL_FILES):
+    for pattern in MODEL_FILES:
+        for path in checkpoint.glob(pattern):
             shutil.copyfile(path, aside / path.name)
 
 

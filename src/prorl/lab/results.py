@@ -66,6 +66,10 @@ class Pair:
         """The problems of these parts that both were judged on."""
         return paired((one for one in self.base.problems if one.part in parts), self.trained.problems)
 
+    def by_part(self, parts: Iterable[Part] = PARTS) -> dict[Part, list[Move]]:
+        """The same for every part in which there are any."""
+        return {part: moves for part in parts if (moves := self.moves(part))}
+
     def patterns(self, k: int) -> list[TaskPattern]:
         """The pattern of every task, on the problems that all models were judged on; none of one try."""
         if k == 1:
@@ -134,8 +138,7 @@ def gains(pair: Pair, ks: Sequence[int] = (), *, parts: Iterable[Part] = NAMES) 
             sampling=pair.sampling,
             rows=tuple(compare(moves, ks or pair.ks)),
         )
-        for part in parts
-        if (moves := pair.moves(part))
+        for part, moves in pair.by_part(parts).items()
     ]
 
 
@@ -196,9 +199,8 @@ def evaluation_tables(pair: Pair, ks: Sequence[int]) -> list[Table]:
     """Everything that an evaluation says about two of its models, and about the way between them."""
     ends = (ks[0], ks[-1]) if len(ks) > 1 else tuple(ks)
     tables = gain_tables(pair, ends)
-    for part, title in PARTS.items():
-        if moves := pair.moves(part):
-            tables.append(_curve_table(moves, ks, f"pass@k, mean over domains: {title} problems"))
+    for part, moves in pair.by_part().items():
+        tables.append(_curve_table(moves, ks, f"pass@k, mean over domains: {PARTS[part]} problems"))
     if tables:
         tables += [
             boundary_table(pair),
@@ -236,13 +238,10 @@ def boundary_table(pair: Pair) -> Table:
     """How much of pass@k, k the most responses, is luck, and what lies beyond it; domains weighed alike."""
     k = pair.ks[-1]
     rows: list[tuple[Cell, ...]] = []
-    for part in PARTS:
-        if moves := pair.moves(part):
-            base, trained = (solved_shares(side, k) for side in sides(moves))
-            rows += [
-                (NAMES[part], name, Number(share, SHARE), Number(trained[name], SHARE))
-                for name, share in base.items()
-            ]
+    for part, moves in pair.by_part().items():
+        base, trained = (solved_shares(side, k) for side in sides(moves))
+        for name, share in base.items():
+            rows.append((NAMES[part], name, Number(share, SHARE), Number(trained[name], SHARE)))
     columns = ("part", "problems", model_name(pair.base), model_name(pair.trained))
     return Table(title=f"Solved beyond guessing {_in_tries(k)}", columns=columns, rows=tuple(rows))
 
@@ -251,10 +250,9 @@ def moved_table(pair: Pair) -> Table:
     """Who solves how many problems of each task: both, new, lost, neither; how many chance alone would move."""
     rows: list[tuple[Cell, ...]] = []
     k = pair.ks[-1]
-    for part in PARTS:
-        moves = pair.moves(part)
+    for part, moves in pair.by_part().items():
         by_task = grouped(moves, lambda move: move.base.task)
-        for task, members in [*by_task.items(), ("all", moves)] if moves else []:
+        for task, members in [*by_task.items(), ("all", moves)]:
             found = boundary(members)
             of, sure = found.outcomes, found.sure
             new: tuple[Cell, ...] = (sure["new"], Number(found.chance_new, ".1f"))
@@ -282,9 +280,7 @@ def _luck(moves: Sequence[Move], k: int) -> Number:
 def answer_tables(pair: Pair, k: int) -> list[Table]:
     """What is not ability: whether there is an answer, how long, what a vote makes of many, what was not judged."""
     tables = []
-    for part, title in PARTS.items():
-        if not (moves := pair.moves(part)):
-            continue
+    for part, moves in pair.by_part().items():
         before, after = sides(moves)
         rows: list[tuple[Cell, ...]] = []
         for model, problems, others in ((pair.base, before, after), (pair.trained, after, before)):
@@ -300,7 +296,7 @@ def answer_tables(pair: Pair, k: int) -> list[Table]:
             rows.append((model_name(model), *(Number(one, SHARE) for one in shares), length, errors))
         majority = [f"maj@{k}"] if k > 1 else []
         columns = ("model", "no answer", "cut off", "pass@1 of answered", *majority, "tokens", "not judged")
-        tables.append(Table(title=f"Answers: {title} problems", columns=columns, rows=tuple(rows)))
+        tables.append(Table(title=f"Answers: {PARTS[part]} problems", columns=columns, rows=tuple(rows)))
     return tables
 
 
