@@ -68,17 +68,13 @@ class RunView:
     @property
     def rollouts(self) -> pyarrow.Table:
         """A row per rollout that was kept to be read: `step`, `task`, `prompt`, `response`, `score`, …"""
-        rows = [
-            {
-                "step": int(path.stem.removeprefix("step_")),
-                **{
-                    name: storable(said) if isinstance(said, str) else said
-                    for name, said in json.loads(line).items()
-                },
-            }
-            for path in sorted((self.folder / SAMPLES).glob("step_*.jsonl"))
-            for line in path.read_bytes().splitlines()
-        ]
+        rows = []
+        for path in sorted((self.folder / SAMPLES).glob("step_*.jsonl")):
+            step = int(path.stem.removeprefix("step_"))
+            for line in path.read_bytes().splitlines():
+                said = json.loads(line).items()
+                texts = {name: storable(value) for name, value in said if isinstance(value, str)}
+                rows.append({"step": step, **dict(said), **texts})
         return pyarrow.Table.from_pylist(rows)
 
 

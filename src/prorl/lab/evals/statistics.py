@@ -205,9 +205,7 @@ def _common(
     return [one for one in problems if counts(one) and all(one.key in keys for keys in shared)]
 
 
-def majority_rates(
-    problems: Sequence[ProblemResult], ks: Sequence[int], *, seed: int = 0, draws: int = DRAWS
-) -> Array:
+def majority_rates(problems: Sequence[ProblemResult], ks: Sequence[int], *, draws: int = DRAWS) -> Array:
     """maj@k, the expected accuracy of the most frequent answer among k responses: shape (problems, ks).
 
     k of the n responses are drawn without replacement, `draws` times. Tied answers share the vote; responses without
@@ -218,7 +216,7 @@ def majority_rates(
     for row, problem in enumerate(problems):
         for column, k in enumerate(ks):
             drawn = min(k, problem.samples)
-            rates_PK[row, column] = _accuracy(problem, drawn, draws, derive(seed, *problem.key, k))
+            rates_PK[row, column] = _accuracy(problem, drawn, draws, derive(0, *problem.key, k))
     return rates_PK
 
 
