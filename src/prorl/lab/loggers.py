@@ -118,11 +118,11 @@ def _sending(
                 log(numbers, step=step)
                 last = step
                 if time.monotonic() - kept > POLL_SECONDS:  # who is killed sends little twice
-                    _remember(history, tracker, last)
+                    _remember(history, {tracker: last})
                     kept = time.monotonic()
                 yield step
             if last > before:
-                _remember(history, tracker, last)
+                _remember(history, {tracker: last})
                 say(f"{tracker} has {folder.name} up to step {last}")
             if not follow or over:
                 return
@@ -138,16 +138,17 @@ def _sending(
         if log is not None:
             failing = sys.exc_info()[0] is not None
             try:
-                _remember(history, tracker, last)
+                _remember(history, {tracker: last})
             finally:
                 # An outage is told once, and waited for.
                 with suppress(Exception) if failing else nullcontext():
                     end()
 
 
-def _remember(history: RunHistory, tracker: Tracker, last: int) -> None:
-    said = _logged(history) | {"run": run_id(history), tracker: last}
+def _remember(history: RunHistory, told: dict[str, Any]) -> dict[str, Any]:
+    said = _logged(history) | {"run": run_id(history)} | told
     write_atomic(history.folder / LOGGED, encode_json(said))
+    return said
 
 
 @contextmanager
@@ -186,8 +187,7 @@ def tracker_id(history: RunHistory) -> str:
     """What trackers know a run by: another one begun in its place later, or elsewhere, has another."""
     said = _logged(history)
     if "id" not in said:
-        said |= {"run": run_id(history), "id": run_id(history) if said else secrets.token_hex(6)}
-        write_atomic(history.folder / LOGGED, encode_json(said))
+        said = _remember(history, {"id": run_id(history) if said else secrets.token_hex(6)})
     return str(said["id"])
 
 

@@ -48,7 +48,7 @@ from prorl.lab.tables import Table, print_tables
 from prorl.lab.watch.console import Console
 from prorl.machine import require_processors
 from prorl.rollout.pipeline import VerifierError, grouped, sample_problems
-from prorl.run.checkpoint import intact, tidy, verify
+from prorl.run.checkpoint import intact, verify
 from prorl.run.journal import Journal
 from prorl.run.layout import CHECKPOINTS, EVALS, JOURNAL, REFERENCES, RUNS, TOKENIZER, holder, run_and_step
 from prorl.run.store import FIRST_REFERENCE, RunStore
@@ -332,7 +332,6 @@ def ask(
     path = model_file(folder, subject.model)
     aside = path.with_suffix(".parts")
     aside.mkdir(exist_ok=True)
-    tidy(aside)
     evaluation = partial(
         Evaluation, model=subject.model, step=subject.step, weights=subject.weights, samples=asked.samples
     )
