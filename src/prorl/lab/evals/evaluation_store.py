@@ -171,12 +171,11 @@ def differing(folder: Path, rules: Mapping[str, Any]) -> list[str]:
 def read_rules(folder: Path) -> dict[str, Any]:
     """The rules of the folder's evaluation, empty where there are none; StorageError where they are damaged."""
     path = folder / RULES
-    if not path.exists():
-        return {}
     try:
-        found: dict[str, Any] = json.loads(path.read_bytes())
-        return found
-    except ValueError as error:
+        return dict(json.loads(path.read_bytes()))
+    except FileNotFoundError:
+        return {}
+    except (ValueError, TypeError) as error:
         raise StorageError(
             f"{path} is not JSON ({error}); restore it, or delete the evaluation and measure again"
         ) from error
