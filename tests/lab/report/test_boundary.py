@@ -17,6 +17,7 @@ from prorl.lab.evals.problems import Kept
 from prorl.lab.report.boundary import boundary_sections, measured, trained_levels
 from prorl.lab.report.page import section_json
 from prorl.lab.tables import text
+from prorl.run.history import RunHistory
 from support.evaluations import evaluation, result, results, voted
 from support.journals import run_with
 
@@ -36,11 +37,18 @@ def shelve(folder, name, *models):
     return folder
 
 
+def reading(folder):
+    """The run as its files are now; it may have no journal."""
+    run = RunHistory(folder)
+    run.refresh()
+    return run
+
+
 def shown(folder, *models):
     """The sections about a run's evaluation of these models, without the part of the keys that is its name."""
     if models:
         shelve(folder, "evaluation", *models)
-    return {one.key.removeprefix("boundary-evaluation-"): one for one in boundary_sections(folder)}
+    return {one.key.removeprefix("boundary-evaluation-"): one for one in boundary_sections(reading(folder))}
 
 
 def lines(figure, axis="x"):
@@ -73,7 +81,7 @@ def sections(tmp_path):
 
 
 def test_without_a_evaluation_it_says_so_and_gives_the_command(tmp_path):
-    (section,) = boundary_sections(tmp_path / "<b>run")
+    (section,) = boundary_sections(reading(tmp_path / "<b>run"))
     assert "No evaluation is stored" in section.html
     assert "&lt;b&gt;run --k 256" in section.html
 
@@ -95,7 +103,7 @@ def test_a_model_from_elsewhere_is_compared_but_nothing_that_training_did(tmp_pa
         "Solved beyond guessing in 16 tries",
         "Who solves what in 16 tries, beyond guessing",
     ]
-    assert "Not measured" in measured(tmp_path).html
+    assert "Not measured" in measured(reading(tmp_path)).html
 
 
 def test_problems_that_a_model_could_not_be_judged_on_are_left_out_of_all_figures(tmp_path):
@@ -105,7 +113,7 @@ def test_problems_that_a_model_could_not_be_judged_on_are_left_out_of_all_figure
     left = tuple(one for one in problems if one.domain != "code")
     pages = shown(tmp_path, base, replace(BASE, model="step_000008", step=8, problems=left))
     assert all(line["name"] != "code" for line in lines(pages["pass"].figures[0]))
-    (gain, *_) = measured(tmp_path).figures
+    (gain, *_) = measured(reading(tmp_path)).figures
     assert all("code" not in trace["y"] for trace in gain.data)
 
 
@@ -146,9 +154,9 @@ def test_levels_are_curves_and_those_that_are_trained_are_shaded(sections):
 
 def test_a_task_without_weights_trains_all_its_own_levels(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps(CONFIG))
-    assert trained_levels(tmp_path) == {"t": (2, 1), "linear_equation": LinearEquation.levels}
+    assert trained_levels(reading(tmp_path)) == {"t": (2, 1), "linear_equation": LinearEquation.levels}
     (tmp_path / "config.json").write_text(json.dumps({"tasks": {"t": {"levels": {"3": 1.0, "9": 0.0}}}}))
-    assert trained_levels(tmp_path) == {"t": (3,)}
+    assert trained_levels(reading(tmp_path)) == {"t": (3,)}
 
 
 def test_of_adaptive_levels_those_are_trained_that_have_come_into_play(tmp_path):
@@ -156,14 +164,14 @@ def test_of_adaptive_levels_those_are_trained_that_have_come_into_play(tmp_path)
     tasks = {"linear_equation": {"levels": {}, "adaptive": {"start": 2}}}
     for of, top in (((), 2), ((raised,), 3)):
         run = run_with(tmp_path / str(top), of, tasks=tasks)
-        assert trained_levels(run) == {"linear_equation": LinearEquation.levels[:top]}
+        assert trained_levels(reading(run)) == {"linear_equation": LinearEquation.levels[:top]}
 
 
 @pytest.mark.parametrize("adaptive", [{"start": LinearEquation.levels[-1]}, None])
 def test_what_a_parent_reached_does_not_lower_the_levels_of_its_branch(tmp_path, adaptive):
     tasks = {"linear_equation": {"levels": {}, "adaptive": adaptive}}
     run = run_with(tmp_path, [LevelRaised(step=4, task="linear_equation", level=3)], tasks=tasks)
-    assert trained_levels(run) == {"linear_equation": LinearEquation.levels}
+    assert trained_levels(reading(run)) == {"linear_equation": LinearEquation.levels}
 
 
 def test_nothing_is_above_levels_that_are_not_known(tmp_path):
@@ -172,7 +180,7 @@ def test_nothing_is_above_levels_that_are_not_known(tmp_path):
 
     shelve(tmp_path, "evaluation", climbed("base", 0, 0), climbed("step_000008", 8, 9))
     (tmp_path / "config.json").write_text(json.dumps({"tasks": {"t": {"levels": {}}}}))
-    (levels,) = [one for one in boundary_sections(tmp_path) if one.key.endswith("levels")]
+    (levels,) = [one for one in boundary_sections(reading(tmp_path)) if one.key.endswith("levels")]
     assert "Above the trained levels" not in levels.html
 
 
@@ -239,7 +247,7 @@ def test_the_measurement_gives_way_to_a_evaluation_that_compares(tmp_path):
 
 def test_keys_are_unique_among_several_evaluations(tmp_path):
     shelve(tmp_path, "evaluation", BASE, LAST)
-    sections = boundary_sections(shelve(tmp_path, "other", BASE, HALF, LAST))
+    sections = boundary_sections(reading(shelve(tmp_path, "other", BASE, HALF, LAST)))
     for keys in ([one.key for one in sections], [figure.key for one in sections for figure in one.figures]):
         assert len(set(keys)) == len(keys)
 
@@ -288,7 +296,7 @@ def test_every_section_is_plain_json(sections):
 def test_the_interval_of_a_gain_is_the_same_all_over_the_page(sections, tmp_path):
     found = re.findall("95 % interval ([^ ]+ to [^ ,;.]+)", sections["pass"].html)
     assert len(found) == 3
-    assert all(interval in measured(tmp_path).html for interval in found)
+    assert all(interval in measured(reading(tmp_path)).html for interval in found)
 
 
 # -- the creativity index

@@ -103,22 +103,23 @@ def test_an_overlay_says_when_the_gain_over_seeds_may_be_chance(gains, doubtful,
 
 
 def test_a_evaluation_says_whether_it_worked_with_its_doubt(tmp_path):
-    shelf = tmp_path / "run" / "evals" / "evaluation"
+    run = read(tmp_path / "run", steps())
+    shelf = run.folder / "evals" / "evaluation"
     shelf.mkdir(parents=True)
 
     def keep(model, step, solved):
         problems = results([0, solved] * 20, 8)
         write_evaluation(shelf / f"{model}.parquet", evaluation(model, problems, step=step))
 
-    assert f"prorl eval {tmp_path / 'run'}" in measured(tmp_path / "run").html
+    assert f"prorl eval {run.folder}" in measured(run).html
     keep("base", 0, 2)
     keep("step_000010", 10, 2)
-    assert "which may be chance" in measured(tmp_path / "run").html
+    assert "which may be chance" in measured(run).html
     keep("step_000020", 20, 6)
     whole = "Of 40 held-out problems the policy of step 20 solves 37.5% at the first try and its base 12.5%: +25.0"
-    assert whole in measured(tmp_path / "run").html
+    assert whole in measured(run).html
     (shelf / "step_000020.parquet").write_bytes(b"damaged")
-    assert "cannot be read" in measured(tmp_path / "run").html
+    assert "cannot be read" in measured(run).html
 
 
 # -- references

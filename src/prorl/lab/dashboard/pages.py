@@ -78,8 +78,8 @@ class Evaluations:
     def refresh(self) -> None:
         """Take over what was composed, and have composed what changed. Returns at once."""
         if self._process is None:
-            paths = sorted(path for path in (self._folder / EVALS).glob("*/[!.]*") if path.is_file())
-            found = {path: stamp(path) for path in paths}
+            paths = (self._folder / EVALS).glob("*/[!.]*")
+            found = {path: stamp(path) for path in paths if path.is_file()}
             if found != self._files:
                 self._files = found
                 self._made.seek(0)
@@ -372,7 +372,9 @@ def main(folder: Path) -> None:
     from prorl.lab.report.boundary import boundary_sections, measured
 
     os.nice(NICENESS)
-    print(to_script_json([section_json(one) for one in (measured(folder), *boundary_sections(folder))]))
+    run = RunHistory(folder, brief=True)
+    run.refresh()
+    print(to_script_json([section_json(one) for one in (measured(run), *boundary_sections(run))]))
 
 
 if __name__ == "__main__":

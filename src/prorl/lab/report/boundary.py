@@ -24,8 +24,8 @@ from prorl.lab.report.rollouts import solvable_html
 from prorl.lab.results import NAMES, PARTS, Pair
 from prorl.lab.tables import Cell, Figure, Number, Table, count, listing, points
 from prorl.rollout.pipeline import grouped, unanswered_share
-from prorl.run.history import read_events
-from prorl.run.layout import EVALS, read_config
+from prorl.run.history import RunHistory
+from prorl.run.layout import EVALS
 
 HOW_TO_READ = (
     "The share of problems solved by at least one of k responses; bands are 95 % intervals over problems."
@@ -87,22 +87,22 @@ class Shown:
         return drawing.curves_figure((f"{self.key}-{key}", f"{rate}, {about}", note), curves, *axes)
 
 
-def measured(folder: Path) -> Section:
+def measured(run: RunHistory) -> Section:
     """Whether training worked: the newest checkpoint against the base in the run's largest evaluation."""
     section = Section(key="measured", title="Did it work?")
     try:
-        pair = max(results.newest_pairs(folder), key=lambda pair: pair.base.samples, default=None)
+        pair = max(results.newest_pairs(run.folder), key=lambda pair: pair.base.samples, default=None)
     except StorageError as error:
         return replace(section, html=paragraph(f"An evaluation cannot be read: {error}.", tone="warn"))
     if pair is None:
-        missing = f"Not measured against its base yet: `prorl eval {folder}` does it."
+        missing = f"Not measured against its base yet: `prorl eval {run.folder}` does it."
         return replace(section, html=paragraph(missing, tone="soft"))
     html, tables = _verdict(pair, ("its base", f"the policy of step {pair.trained.step}"))
     ks = powers_up_to(pair.ks[-1])
     shown = Shown(key="measured", suffix="", models=drawing.drawn([pair.base, pair.trained]), ks=ks)
     figures = [_gain_figure(shown), _pass_figure(shown)] if pair.moves(*PARTS) else []
     if tasks := sorted({move.base.task for move in pair.moves("levels")}):
-        levels = trained_levels(folder)
+        levels = trained_levels(run)
         figures += [_level_figure(shown, tasks, levels, k) for k in (pair.ks if not figures else (1,))]
     return replace(section, html=html, tables=tuple(tables), figures=tuple(figures))
 
@@ -135,7 +135,7 @@ def _gain_figure(shown: Shown) -> Figure:
     return Figure(key=f"{shown.key}-gain", title=title, data=tuple(traces), layout=layout, note=note)
 
 
-def boundary_sections(folder: Path) -> list[Section]:
+def boundary_sections(run: RunHistory) -> list[Section]:
     """The sections of every evaluation of a run, the one with most responses first; keys are unique within the run.
 
     The evaluation before and after training is a small one, and left out once another one compares models as well.
@@ -143,7 +143,7 @@ def boundary_sections(folder: Path) -> list[Section]:
     """
     stored: dict[str, list[Evaluation]] = {}
     trouble: list[str] = []
-    for name, paths in evaluations(folder):
+    for name, paths in evaluations(run.folder):
         try:
             found = [evaluation for evaluation in map(read_evaluation, paths) if evaluation.problems]
         except StorageError as error:
@@ -157,26 +157,27 @@ def boundary_sections(folder: Path) -> list[Section]:
     sections = [
         section
         for name in shown
-        for section in _evaluation(name, stored[name], folder, f" ({name})" if len(shown) > 1 else "")
+        for section in _evaluation(name, stored[name], run, f" ({name})" if len(shown) > 1 else "")
     ]
     if trouble:
         html = bullets(trouble, tone="bad")
         sections.append(Section(key="boundary-unread", title="Unread evaluations", html=html))
     if not sections:
         missing = "No evaluation is stored, so nothing can be said of what the model solves now and its base did not."
-        html = paragraph(missing, "This command makes one:") + preformatted(f"prorl eval {folder} --k 256")
+        command = preformatted(f"prorl eval {run.folder} --k 256")
+        html = paragraph(missing, "This command makes one:") + command
         sections.append(Section(key="boundary", title="Reasoning boundary", html=html))
     return sections
 
 
-def _evaluation(name: str, found: Sequence[Evaluation], run: Path, suffix: str) -> list[Section]:
+def _evaluation(name: str, found: Sequence[Evaluation], run: RunHistory, suffix: str) -> list[Section]:
     models, ks = drawing.drawn(found), powers_up_to(min(evaluation.samples for evaluation in found))
     shown = Shown(key=f"boundary-{name}", suffix=suffix, models=models, ks=ks)
     asked = replace(shown, models=[model for model in models if model.of(*PARTS)])
     return [
         *([_pass_section(asked), *_compared(asked), _answer_section(asked)] if asked.models else []),
         *_level_section(shown, trained_levels(run)),
-        *_creativity_section(shown, run / EVALS / name / INDEX),
+        *_creativity_section(shown, run.folder / EVALS / name / INDEX),
     ]
 
 
@@ -319,18 +320,18 @@ def _outcome_table(models: Sequence[Drawn]) -> Table:
 # -- difficulty levels
 
 
-def trained_levels(folder: Path) -> Levels:
+def trained_levels(run: RunHistory) -> Levels:
     """What a run's recipe says of the levels of each task; a task without weights for them trains all its own, and
     one whose levels are adaptive those that have come into play.
 
     A recipe that cannot be read, which a page says elsewhere, says nothing.
     """
     try:
-        tasks = read_config(folder)["tasks"]
+        tasks = run.config["tasks"]
         highest = {name: asked["adaptive"]["start"] for name, asked in tasks.items() if asked.get("adaptive")}
-        for event in read_events(folder) if highest else ():
+        for event in run.of(LevelRaised):
             # A branch may begin above what its parent reached, or no longer adapt a task.
-            if isinstance(event, LevelRaised) and event.task in highest:
+            if event.task in highest:
                 highest[event.task] = max(highest[event.task], event.level)
         found = {}
         for name, asked in tasks.items():
@@ -338,7 +339,7 @@ def trained_levels(folder: Path) -> Levels:
             levels = drawn or (TASKS[name](None).levels if name in TASKS else ())
             found[name] = tuple(level for level in levels if level <= highest.get(name, level))
         return found
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, StorageError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return {}
 
 

@@ -19,20 +19,21 @@ REPORT = "report.html"
 
 def sections(runs: Sequence[RunHistory]) -> list[Section]:
     """Everything a page about these runs says; what needs a run's own page is left out where there are several."""
-    worked = _of_each(runs, lambda run: [measured(run.folder)])
-    lineage = _of_each(runs, lambda run: [lineage_section(run)])
+    worked = _of_each(runs, measured)
+    lineage = _of_each(runs, lineage_section)
     summary = summary_section(runs)
     if len(runs) > 1:
         summary = replace(summary, tables=tuple(comparison(runs)))
         return [summary, *worked, *curve_sections(runs), *lineage, recipe_section(runs)]
-    stored = [*boundary_sections(runs[0].folder), rollout_section(runs[0].folder)]
+    stored = [*boundary_sections(runs[0]), rollout_section(runs[0].folder)]
     return [summary, *worked, *curve_sections(runs), *stored, *lineage, recipe_section(runs)]
 
 
-def _of_each(runs: Sequence[RunHistory], tell: Callable[[RunHistory], list[Section]]) -> list[Section]:
-    """The sections about each run; where there are several runs, keys and titles tell them apart."""
+def _of_each(runs: Sequence[RunHistory], tell: Callable[[RunHistory], Section]) -> list[Section]:
+    """A section about each run; where there are several runs, keys and titles tell them apart."""
+    told = [tell(run) for run in runs]
     if len(runs) == 1:
-        return tell(runs[0])
+        return told
     return [
         replace(
             section,
@@ -40,8 +41,7 @@ def _of_each(runs: Sequence[RunHistory], tell: Callable[[RunHistory], list[Secti
             title=f"{section.title}: {run.name}",
             figures=tuple(replace(figure, key=f"{figure.key}-{at}") for figure in section.figures),
         )
-        for at, run in enumerate(runs)
-        for section in tell(run)
+        for at, (run, section) in enumerate(zip(runs, told, strict=True))
     ]
 
 
