@@ -11,9 +11,7 @@ from prorl.algo.forecast import forecast
 from prorl.config.recipe import DEEP, flat
 from prorl.config.schema import RunConfig
 from prorl.control.metrics import STEP, text
-from prorl.envs.base import ProceduralTask
 from prorl.envs.datasets.catalogue import SOURCES
-from prorl.envs.families.gym import HELD_OUT_9
 from prorl.envs.registry import TASKS
 from prorl.lab.report.curves import Group, groups, t_interval, told_apart
 from prorl.lab.report.page import Section, bullets, fold, heading, paragraph, preformatted
@@ -82,13 +80,14 @@ def trained_tasks(listed: Mapping[str, Any]) -> list[str]:
 
 
 def _is_trained(name: str, settings: Mapping[str, Any]) -> bool:
-    """Whether a task of a recipe has problems for training, as far as can be told without making it."""
-    family, source = TASKS.get(name), SOURCES.get(name)
-    if settings.get("use") or settings.get("kind") or settings.get("grade"):
-        return settings.get("weight") != 0
-    measured = isinstance(family, type) and issubclass(family, ProceduralTask) and not family.levels
-    held_out = measured or name in HELD_OUT_9 or (source is not None and source.use == "evaluation")
-    return not held_out and settings.get("weight") != 0
+    """Whether a task of a recipe has problems for training, as far as can be told without data and own code."""
+    if settings.get("weight") == 0:
+        return False
+    if settings.get("use") or settings.get("kind") or settings.get("grade"):  # the user's own
+        return True
+    if name in TASKS:
+        return bool(TASKS[name](None).levels)
+    return name not in SOURCES or SOURCES[name].use == "train"
 
 
 def _calm(run: RunHistory) -> str:
