@@ -231,22 +231,15 @@ def test_one_run_and_a_gap_have_no_interval():
 
 
 @pytest.mark.parametrize(
-    ("freedom", "level", "printed"),  # any statistics textbook
-    [
-        (1, 0.95, 12.706),
-        (2, 0.95, 4.303),
-        (3, 0.95, 3.182),
-        (4, 0.95, 2.776),
-        (10, 0.95, 2.228),
-        (29, 0.99, 2.756),
-    ],
+    ("freedom", "printed"),  # any statistics textbook
+    [(1, 12.706), (2, 4.303), (3, 3.182), (4, 2.776), (10, 2.228), (29, 2.045)],
 )
-def test_the_quantile_is_the_one_in_print(freedom, level, printed):
-    assert t_quantile(freedom, level) == pytest.approx(printed, abs=5e-4)
+def test_the_quantile_is_the_one_in_print(freedom, printed):
+    assert t_quantile(freedom) == pytest.approx(printed, abs=5e-4)
 
 
 def test_with_many_degrees_it_is_the_normal_one():
-    assert t_quantile(10_000, 0.95) == pytest.approx(NormalDist().inv_cdf(0.975), abs=1e-3)
+    assert t_quantile(10_000) == pytest.approx(NormalDist().inv_cdf(0.975), abs=1e-3)
 
 
 def test_equal_values_leave_no_doubt():

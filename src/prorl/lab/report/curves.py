@@ -4,7 +4,6 @@ One run: every chart is one figure, a smoothed line over the light raw one. Seve
 recipe, and where runs differ only in their seed the mean over seeds in its 95 % interval.
 """
 
-import json
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -150,25 +149,23 @@ def repetitions(runs: Sequence[RunHistory]) -> list[tuple[int, ...]]:
     Runs that share steps are no independent repetitions, so they are never in one group: those of one recipe and
     seed, a branch and its parent, two branches of one parent; nor is a run whose recipe could not be read.
     """
-    found: list[tuple[str, dict[Any, int], set[str], set[str]]] = []
+    found: list[list[int]] = []
     for position, run in enumerate(runs):
-        key, seed = json.dumps(experiment(run.config), sort_keys=True), run.config.get("seed")
-        name, parents = run.folder.name, {parent.partition("@")[0] for parent in run.branches}
-        alike = (
-            group
-            for group in found
-            if group[0] == key
-            and seed not in group[1]
-            and not (parents & group[2] or {name, *parents} & group[3])
-        )
-        group = next(alike, None) if run.config else None
-        if group is None:
-            found.append((key, {seed: position}, {name}, parents))
+        for group in found:
+            if all(_repeats(run, runs[other]) for other in group):
+                group.append(position)
+                break
         else:
-            group[1][seed] = position
-            group[2].add(name)
-            group[3].update(parents)
-    return [tuple(seeds.values()) for _, seeds, *_ in found]
+            found.append([position])
+    return [tuple(group) for group in found]
+
+
+def _repeats(one: RunHistory, other: RunHistory) -> bool:
+    if not one.config or experiment(one.config) != experiment(other.config):
+        return False
+    mine, others = ({parent.partition("@")[0] for parent in run.branches} for run in (one, other))
+    share_steps = mine & {other.folder.name, *others} or one.folder.name in others
+    return not share_steps and one.config.get("seed") != other.config.get("seed")
 
 
 def experiment(recipe: Mapping[str, Any]) -> dict[str, Any]:
@@ -384,19 +381,19 @@ def annotation_traces(runs: Sequence[RunHistory]) -> list[Trace]:
     return traces
 
 
-def t_interval(values: Sequence[float], level: float = 0.95) -> tuple[float, float]:
-    """Interval of the mean of two or more independent, normally distributed values: mean ± t(n - 1) · s / √n."""
-    half = t_quantile(len(values) - 1, level) * stdev(values) / math.sqrt(len(values))
+def t_interval(values: Sequence[float]) -> tuple[float, float]:
+    """95 % interval of the mean of two or more independent, normal values: mean ± t(n - 1) · s / √n."""
+    half = t_quantile(len(values) - 1) * stdev(values) / math.sqrt(len(values))
     return fmean(values) - half, fmean(values) + half
 
 
 @cache
-def t_quantile(freedom: int, level: float) -> float:
-    """The t for which P(|T| ≤ t) = level, T of Student's distribution with `freedom` degrees."""
+def t_quantile(freedom: int) -> float:
+    """The t for which P(|T| ≤ t) = 0.95, T of Student's distribution with `freedom` degrees."""
     low, high = 0.0, math.pi / 2
     for _ in range(60):  # halvings of the angle: the limit of double precision
         middle = (low + high) / 2
-        low, high = (middle, high) if _share_within(middle, freedom) < level else (low, middle)
+        low, high = (middle, high) if _share_within(middle, freedom) < 0.95 else (low, middle)
     return math.tan(low) * math.sqrt(freedom)
 
 
