@@ -115,7 +115,7 @@ class _Lines:
     """Turns a journal's lines into events, and keeps notes of what is passed over."""
 
     def __init__(self) -> None:
-        self._chain = Chain()
+        self.chain = Chain()
         self._damaged: list[str] = []
         self._newer: Counter[str] = Counter()  # kind of event → how many are not understood
 
@@ -123,17 +123,13 @@ class _Lines:
         """The event of the next whole line, without fields that this version does not know."""
         record: Mapping[str, Any] = {}
         try:
-            record = self._chain.take(line)
+            record = self.chain.take(line)
             return from_record(record, strict=False)
         except DamagedLineError as error:
             self._damaged.append(str(error))
         except ValueError:
             self.leave_out(record.get("kind"))
         return None
-
-    def skip(self, line: bytes) -> None:
-        """Pass over the next whole line, unread and unchecked."""
-        self._chain.skip(line)
 
     def leave_out(self, kind: object) -> None:
         """Note an event that is not understood."""
@@ -174,7 +170,7 @@ class RunHistory:
             self.config = {}
             notes.append(f"{CONFIG} cannot be read: {error}")
         self.notes = (*notes, *self._lines.notes, *([UNFINISHED] if self._unfinished else ()))
-        begun, now = self._end > 0, time.time()
+        begun, now = self._lines.chain.size > 0, time.time()
         self.health = health(self.folder, begun=begun, stopped=self.stopped, paused=self.paused, now=now)
         return grown or (self.config, self.notes) != before
 
@@ -239,8 +235,7 @@ class RunHistory:
         return "stored" if found and found.digest == born.hash else "damaged"
 
     def _forget(self) -> None:
-        self._end = 0  # bytes read
-        self._tail = b""  # the last of them
+        self._tail = b""  # the last bytes read
         self._inode = 0
         self._unfinished = False
         self._lines = _Lines()
@@ -254,7 +249,7 @@ class RunHistory:
 
     def _read_journal(self) -> bool:
         """Take in the lines that are new; whether there were any, or the journal became another one."""
-        start, restarted = self._end, False
+        start, restarted = self._lines.chain.size, False
         try:
             with (self.folder / JOURNAL).open("rb") as file:
                 found = os.fstat(file.fileno())
@@ -272,17 +267,16 @@ class RunHistory:
                     if not line.endswith(b"\n"):
                         self._unfinished = True
                         break
-                    self._take(line, unread=number in passed)
+                    self._tail = (self._tail + line)[-TAIL:]
+                    if number in passed:
+                        self._lines.chain.skip(line)
+                    else:
+                        self._take(line)
         except OSError:
             self._forget()
-        return restarted or self._end != start
+        return restarted or self._lines.chain.size != start
 
-    def _take(self, line: bytes, *, unread: bool) -> None:
-        self._end += len(line)
-        self._tail = (self._tail + line)[-TAIL:]
-        if unread:
-            self._lines.skip(line)
-            return
+    def _take(self, line: bytes) -> None:
         event = self._lines.take(line)
         self.stopped = event.reason if isinstance(event, Stopped) else None
         if event is None:
