@@ -38,7 +38,6 @@ def shelve(folder, name, *models):
 
 
 def reading(folder):
-    """The run as its files are now; it may have no journal."""
     run = RunHistory(folder)
     run.refresh()
     return run
