@@ -218,8 +218,8 @@ def test_the_last_items_wait_for_whichever_worker_is_free_first():
         while held.poll([quick]):
             pass
         held.poll([slow])
-        tickets, processes = [held.submit(lingers, 0.6) for _ in range(2)], []
-        while told := held.poll(tickets):
+        items, processes = [held.submit(lingers, 0.6) for _ in range(2)], []
+        while told := held.poll(items):
             processes += told
         assert len(set(processes)) == len(processes) == 2
 

@@ -25,7 +25,7 @@ from prorl.learn.linear import ROWS
 from prorl.learn.llama import unsupported_reason
 from prorl.learn.parallel import Held
 from prorl.local.decoder import Decoder, Decoding, FallbackDecoder, LlamaDecoder
-from prorl.local.workers import Workers, WorkersError
+from prorl.local.workers import Item, Workers, WorkersError
 from prorl.types import Completion, Request, Sampling, log_probs, token_ids
 
 _AHEAD = 16  # tokens for which random numbers are made at once
@@ -259,7 +259,7 @@ class WorkersEngine:
         self._alone = alone
         self._workers = workers
         self._queue: list[list[Row]] = []  # rows that must not be parted
-        self._tickets: list[int] = []  # of what is in flight
+        self._items: list[Item] = []  # that workers sample
         self._missing: set[tuple[int, int]] = set()  # its draws and samples
         self.version = 0
 
@@ -280,11 +280,11 @@ class WorkersEngine:
         fresh: list[Completion] = []
         while self._missing and not fresh:
             # Where a worker was replaced, what it had delivered comes again.
-            come = [done for completions in self._workers.poll(self._tickets) for done in completions]
+            come = [done for completions in self._workers.poll(self._items) for done in completions]
             fresh = [done for done in come if (done.draw, done.sample) in self._missing]
             self._missing -= {(done.draw, done.sample) for done in fresh}
         if not self._missing:
-            self._tickets = []
+            self._items = []
         return fresh
 
     def cancel(self) -> list[Completion]:
@@ -317,7 +317,7 @@ class WorkersEngine:
             before += len(unit)
         self._missing |= {(request.draw, sample) for unit in self._queue for request, sample in unit}
         self._queue = []
-        self._tickets += [
+        self._items += [
             self._workers.submit(sample_in_worker, (self._alone.settings, self.version, part))
             for part in filter(None, parts)
         ]

@@ -16,10 +16,10 @@ import os
 import pickle
 import signal
 import time
-from collections import Counter, defaultdict, deque
+from collections import Counter, deque
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from multiprocessing.connection import wait as wait_for
 from pathlib import Path
@@ -110,13 +110,17 @@ class _Shared:
     gradients: str  # of the parameters of the first module
 
 
-@dataclass(slots=True, kw_only=True)
-class _Item:
-    ticket: int
+@dataclass(slots=True, kw_only=True, eq=False)
+class Item:
+    """What a worker computes, and what came of it."""
+
     function: Function
     item: Any
     gradient: bool
     worker: int | None  # None: any
+    values: list[Any] = field(default_factory=list)  # that it yielded and nobody has asked for
+    done: bool = False
+    left: tuple[int, int] = (-1, -1)  # worker and slot of its gradient, once it is done
     deaths: int = 0  # without a try that came further
     heard: int = 0  # messages of this try
     most: int = 0  # of the best one
@@ -133,7 +137,7 @@ class _Worker:
         self.connection, self.process = child(context, name, serve, shared, index, threads)
         self.index = index
         self.ready = False
-        self.given: deque[tuple[_Item, int]] = deque()  # with the slot of its gradient
+        self.given: deque[tuple[Item, int]] = deque()  # with the slot of its gradient
         self.since = self.began = time.monotonic()  # its last message, its item
 
     def kill(self) -> None:
@@ -151,7 +155,6 @@ class Workers:
         Raises WorkersError where there is no memory to share. Processes import and build while the caller goes on.
         """
         self.count = count
-        self.sent = self.received = 0  # bytes
         self._parameters = list(modules[0].parameters())
         weights = _weights(modules)
         self._weights = SharedMemory(room(weights))
@@ -174,12 +177,8 @@ class Workers:
             gradients=self._gradients.path,
         )
         self._threads = threads
-        self._waiting: deque[_Item] = deque()
+        self._waiting: deque[Item] = deque()
         self._free = [list(range(SLOTS)) for _ in range(count)]
-        self._tickets = 0
-        self._open: set[int] = set()  # tickets of items that are not done
-        self._values: defaultdict[int, list[Any]] = defaultdict(list)  # by ticket, until they are asked for
-        self._slots: dict[int, tuple[int, int]] = {}  # of gradients that are to be added: worker and slot
         self._longest: dict[Function, float] = {}  # seconds that one of its items took
         self._failed_starts = 0
         self._replaced: Counter[str] = Counter()
@@ -187,45 +186,43 @@ class Workers:
 
     def submit(
         self, function: Function, item: Any, *, gradient: bool = False, worker: int | None = None
-    ) -> int:
-        """Queue `function(held, item)` for any worker or a certain one; the ticket of what it will yield."""
-        self._tickets += 1
-        self._open.add(self._tickets)
-        self._waiting.append(
-            _Item(ticket=self._tickets, function=function, item=item, gradient=gradient, worker=worker)
-        )
-        return self._tickets
+    ) -> Item:
+        """Queue `function(held, item)` for any worker or a certain one."""
+        self._waiting.append(Item(function=function, item=item, gradient=gradient, worker=worker))
+        return self._waiting[-1]
 
-    def poll(self, tickets: Collection[int]) -> list[Any]:
-        """What the items of these tickets yielded, at least one value; empty: they are done.
+    def poll(self, items: Collection[Item]) -> list[Any]:
+        """What these items have yielded since they were last asked for, at least one value; empty: they are done.
 
         Raises what a function raised, and WorkersError where workers die again and again.
         """
         while True:
-            values = [value for ticket in tickets for value in self._values.pop(ticket, ())]
-            if values or self._open.isdisjoint(tickets):
+            values = [value for item in items for value in item.values]
+            for item in items:
+                item.values = []
+            if values or all(item.done for item in items):
                 return values
             self._advance()
 
     def run(self, function: Function, items: Sequence[Any], *, gradients: bool = False) -> Iterator[Any]:
         """As `Runner.run`; workers begin at once, values and gradients are taken as they are asked for."""
-        tickets = [self.submit(function, item, gradient=gradients) for item in items]
+        submitted = [self.submit(function, item, gradient=gradients) for item in items]
         self._deal()
-        return self._collect(tickets, gradients)
+        return self._collect(submitted)
 
-    def _collect(self, tickets: Sequence[int], gradients: bool) -> Iterator[Any]:
-        for ticket in tickets:
-            while ticket in self._open:
+    def _collect(self, items: Sequence[Item]) -> Iterator[Any]:
+        for item in items:
+            while not item.done:
                 self._advance()
-            if gradients:
-                self._add_gradient(*self._slots.pop(ticket))
-            yield self._values.pop(ticket)[0]
+            if item.gradient:
+                self._add_gradient(*item.left)
+            yield item.values[0]
 
     def everywhere(self, function: Function, item: Any) -> Iterator[Any]:
         """The one value that `function` yields in each worker; all begin at once."""
-        tickets = [self.submit(function, item, worker=index) for index in range(self.count)]
+        submitted = [self.submit(function, item, worker=index) for index in range(self.count)]
         self._deal()
-        return self._collect(tickets, gradients=False)
+        return self._collect(submitted)
 
     def incidents(self) -> list[str]:
         """How many workers were replaced and why, since this was last asked: at most one sentence."""
@@ -282,7 +279,6 @@ class Workers:
                 self._free[worker.index].pop()
             worker.given.append((item, slot))
             del self._waiting[index]
-            self.sent += len(message)
             try:
                 worker.connection.send_bytes(message)
             except OSError:  # it is dead, or takes nothing; the next reading finds it dead
@@ -298,7 +294,6 @@ class Workers:
             except (EOFError, OSError):
                 worker.process.join(CLOSE_SECONDS)
                 return f"exit code {worker.process.exitcode}"
-            self.received += len(message)
             worker.since = time.monotonic()
             if not worker.ready:
                 worker.ready, self._failed_starts = True, 0
@@ -315,14 +310,12 @@ class Workers:
             worker.given.popleft()
             took, worker.began = worker.since - worker.began, worker.since
             self._longest[item.function] = max(took, self._longest.get(item.function, 0.0))
-            self._open.discard(item.ticket)
-            if item.gradient:
-                self._slots[item.ticket] = worker.index, slot
+            item.done, item.left = True, (worker.index, slot)
             return
         value = pickle.loads(message)
         if isinstance(value, BaseException):
             raise value
-        self._values[item.ticket].append(value)
+        item.values.append(value)
 
     def _silent(self, worker: _Worker) -> bool:
         if not worker.ready:
