@@ -240,12 +240,12 @@ def answered(due: Mapping[Any, float], *, wait: bool = True) -> set[Any]:
 
     `wait` until there is one.
     """
+    if not due:
+        return set()
     pending = list(due)
-    if wait and pending:
+    if wait:
         ray.wait(pending, timeout=max(0.0, min(due.values()) - time.monotonic()), fetch_local=False)
-    ready, _ = (
-        ray.wait(pending, num_returns=len(pending), timeout=0.0, fetch_local=False) if pending else ([], [])
-    )
+    ready, _ = ray.wait(pending, num_returns=len(pending), timeout=0.0, fetch_local=False)
     return {call for call, end in due.items() if call in ready or end <= time.monotonic()}
 
 

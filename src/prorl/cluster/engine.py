@@ -164,10 +164,11 @@ class RayEngine(Pool):
             self._slots[index].owed |= {(request.draw, sample): request for sample in request.numbers}
             work.setdefault(index, []).extend((request, sample) for sample in request.numbers)
         del self._queue[:given]
-        asked = [self._ask("add", mine, slots=[self._slots[index]]) for index, mine in work.items()]
-        for ((slot, added),) in asked:
-            with self._replacing(slot):
-                added()
+        due = self._due()
+        added = {index: self._slots[index].actor.call.remote("add", mine) for index, mine in work.items()}
+        for index, answer in added.items():
+            with self._replacing(self._slots[index]):
+                _wait(answer, due)
 
     def _serve(self) -> None:
         """Acquire the GPUs, and have every engine serve the weights that were published last."""
@@ -237,22 +238,19 @@ class RayEngine(Pool):
 
     @contextmanager
     def _replacing(self, slot: Slot, *also: type[Exception]) -> Iterator[None]:
-        """Replace the engine if it is lost inside the block, or `also` is raised."""
+        """If the engine is lost inside the block, or `also` is raised, start new ones until one has what it owed."""
+        lost: Exception | None = None
         try:
             yield
         except (*LOST, *also) as error:
-            lost: Exception | None = error
-            while lost is not None:
-                lost = self._replace(slot, lost)
-
-    def _replace(self, slot: Slot, lost: Exception) -> Exception | None:
-        """Start a new engine for a lost one, and ask it for what that owed; returns why it is lost too, or None."""
-        begun = self._begin(slot, lost)
-        try:
-            self._finish(slot, begun)
-        except (*LOST, SyncError) as error:
-            return error
-        return None
+            lost = error
+        while lost is not None:
+            begun = self._begin(slot, lost)
+            try:
+                self._finish(slot, begun)
+                return
+            except (*LOST, SyncError) as error:
+                lost = error
 
     def _begin(self, slot: Slot, lost: Exception) -> tuple[Any, ...]:
         """Start a new engine for a lost one, and ask it to take the weights, prove it, and take what that owed."""
@@ -286,13 +284,10 @@ class RayEngine(Pool):
         assert told is not None, "called once there are weights"
         require_agreement(told.version, decoded, told.logps, self._settings.dtype, engine=name)
 
-    def _ask(
-        self, method: str, *arguments: Any, slots: list[Slot] | None = None
-    ) -> list[tuple[Slot, Callable[[], Any]]]:
-        """Ask engines at once, all by default; each with a function that waits for its answer."""
+    def _ask(self, method: str, *arguments: Any) -> list[tuple[Slot, Callable[[], Any]]]:
+        """Ask all engines at once; each with a function that waits for its answer."""
         due = self._due()
-        chosen = self._slots if slots is None else slots
-        asked = [(slot, slot.actor.call.remote(method, *arguments)) for slot in chosen]
+        asked = [(slot, slot.actor.call.remote(method, *arguments)) for slot in self._slots]
         return [(slot, partial(_wait, answer, due)) for slot, answer in asked]
 
     def _due(self) -> float:
