@@ -74,9 +74,9 @@ class WatchedRank(LearnerRank):
         with _noted("rank", "publish"):
             return super().publish(version)
 
-    def snapshot(self, ticket: int) -> None:
+    def snapshot(self) -> None:
         with _noted("rank", "snapshot"):
-            super().snapshot(ticket)
+            super().snapshot()
 
 
 @contextmanager

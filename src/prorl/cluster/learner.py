@@ -14,7 +14,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +50,7 @@ class LearnerRank:
 
     def __init__(self, index: int, size: int) -> None:
         self._index, self._count = index, size
-        self._snapshot: tuple[int, Callable[[Path], None]] | None = None
+        self._snapshot: Callable[[Path], None] | None = None
         self._passed = 0
         self._sender: Sender | None = None
         self._group: Ranks
@@ -148,17 +147,16 @@ class LearnerRank:
         with same_stream(self._device), self._learner.policy_on_device():
             return self._sender.send()
 
-    def snapshot(self, ticket: int) -> None:
-        """Copy the state now, to be written under this ticket; an earlier copy is dropped."""
+    def snapshot(self) -> None:
+        """Copy the state now; an earlier copy is dropped, so that there are never two."""
         self._snapshot = None
-        self._snapshot = (ticket, self._learner.snapshot())
+        self._snapshot = self._learner.snapshot()
 
-    def write(self, ticket: int, folder: Path) -> None:
-        """Write the snapshot, in a second thread of the actor while it learns; not once a later one was taken."""
-        held, self._snapshot = self._snapshot, None
-        if held is None or held[0] != ticket:
-            raise RuntimeError("this snapshot is gone: write one before the next is taken")
-        held[1](folder)
+    def write(self, folder: Path) -> None:
+        """Write the snapshot, once, in a second thread of the actor while it learns."""
+        write, self._snapshot = self._snapshot, None
+        assert write is not None, "called before the next one is taken"
+        write(folder)
 
 
 class RayLearner:
@@ -180,7 +178,6 @@ class RayLearner:
         Raises as `LearnerRank.build`.
         """
         self._ranks = list(ranks)
-        self._tickets = count()
         self._connected: Sequence[Any] = ()  # engines of the group that weights are sent to
         self._sharing = sharing
         self._stowed = False
@@ -250,14 +247,10 @@ class RayLearner:
         self._all("call", "reset_reference", folder, clear_optimizer=clear_optimizer)
 
     def snapshot(self) -> Callable[[Path], None]:
-        """Copy policy and optimizer as they are now; the returned function has the ranks write them."""
-        ticket = next(self._tickets)
-        self._all("snapshot", ticket)
-
-        def write(folder: Path) -> None:
-            self._ask("write", ticket, folder.absolute())()  # from host memory, whoever uses the GPUs
-
-        return write
+        """Copy policy and optimizer as they are now; the returned function has the ranks write them, once."""
+        self._all("snapshot")
+        # From host memory, whoever uses the GPUs; `Checkpointer` waits for it before it takes the next.
+        return lambda folder: self._ask("write", folder.absolute())()
 
     def restore(self, folder: Path) -> None:
         """Load what a snapshot wrote, here or on one process."""
