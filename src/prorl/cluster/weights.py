@@ -79,15 +79,12 @@ class Copies:
 
 def collect(model: nn.Module, version: int, dtype: torch.dtype) -> Weights:
     """The whole weights of a model; where it is sharded a collective. They may share its memory until it learns."""
-    arrays = {}
+    held = model.state_dict(keep_vars=True)
+    arrays: dict[int, Array] = {}  # by the weight's id
     for name, whole in full_weights(model):
         tensor = whole.to("cpu", dtype)
-        arrays[name] = (tensor.view(torch.int16) if dtype == torch.bfloat16 else tensor).numpy()
-    first: dict[int, str] = {}
-    named = {
-        name: arrays[first.setdefault(id(weight), name)]
-        for name, weight in model.state_dict(keep_vars=True).items()
-    }
+        arrays[id(held[name])] = (tensor.view(torch.int16) if dtype == torch.bfloat16 else tensor).numpy()
+    named = {name: arrays[id(weight)] for name, weight in held.items()}
     return Weights(
         version=version, dtype=str(dtype).removeprefix("torch."), arrays=named, checksum=crc(named)
     )
