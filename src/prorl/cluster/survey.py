@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sysconfig
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import timedelta
 from importlib.metadata import distributions
 from pathlib import Path
@@ -60,7 +60,6 @@ class Node:
     sandbox: str = ""  # tier at which it runs programs of models; empty where it cannot
     versions: Mapping[str, str] = field(default_factory=dict)  # of RANGES, and of prorl; empty where missing
     lacks: Sequence[str] = ()  # for vLLM's kernels, if it has GPUs
-    port: int = 0  # at which its probe listens
     files: str = ""  # what went wrong with files between it and the driver
     unreachable: Sequence[str] = ()  # nodes that it cannot open a connection to
     alone: str = ""  # why it could not add up numbers with the others
@@ -75,7 +74,7 @@ class NodeProbe:
         self.port: int = self._server.getsockname()[1]
 
     def look(self, folder: str, name: str) -> dict[str, Any]:
-        """What only a process on the node can see, as fields of `Node`; files are exchanged as in `exchange`."""
+        """What only a process on the node can see, as fields of `Node`, and its port; files as in `exchange`."""
         import torch
 
         devices, driver = gpus()
@@ -92,10 +91,10 @@ class NodeProbe:
             "files": self.exchange(folder, name),
         }
 
-    def unreachable(self, others: Sequence[tuple[str, int]]) -> tuple[str, ...]:
+    def unreachable(self, places: Sequence[tuple[str, int]]) -> tuple[str, ...]:
         """Hosts to whose port no connection can be opened."""
         missed = []
-        for address in others:
+        for address in places:
             try:
                 socket.create_connection(address, timeout=CONNECT_SECONDS).close()
             except OSError:
@@ -161,44 +160,40 @@ def _survey(folder: Path) -> tuple[Node, ...]:
     alive = {str(node["NodeID"]): node for node in ray.nodes() if node["Alive"]}
     token = secrets.token_bytes(16)
     write_atomic(folder / DRIVER, token)
-    probes, looking, nodes = {}, {}, {}
-    for name in alive:
+    probes, looking = {}, {}
+    seen: dict[str, dict[str, Any]] = {}  # fields of `Node`
+    for name, node in alive.items():
+        cpus, devices = (node["Resources"].get(kind, 0.0) for kind in ("CPU", "GPU"))
+        seen[name] = {"name": node["NodeManagerAddress"], "cpus": cpus, "gpus": int(devices)}
         here = NodeAffinitySchedulingStrategy(node_id=name, soft=False)
         probes[name] = ray.remote(NodeProbe).options(num_cpus=0, scheduling_strategy=here).remote()
         looking[name] = probes[name].look.remote(str(folder), name)
-    for name, seen in alive.items():
-        there, resources = seen["NodeManagerAddress"], seen["Resources"]
-        node = Node(name=there, cpus=resources.get("CPU", 0.0), gpus=int(resources.get("GPU", 0)))
+    for name, answer in looking.items():
         try:
-            nodes[name] = node = replace(node, **ray.get(looking[name], timeout=ANSWER_SECONDS))
+            seen[name] |= ray.get(answer, timeout=ANSWER_SECONDS)
         except RayError as error:
             trouble = f"prorl does not run there ({reason(error)}): install the same on every node"
-            nodes[name] = replace(node, trouble=trouble)
+            seen[name]["trouble"] = trouble
             del probes[name]
             continue
         back = folder / name
-        if not node.files and not (back.is_file() and back.read_bytes() == token):
+        if not seen[name]["files"] and not (back.is_file() and back.read_bytes() == token):
             lost = f"a file written into {folder.parent} does not arrive at the driver: it is another storage"
-            nodes[name] = replace(node, files=lost)
-    listening = {name: (nodes[name].name, nodes[name].port) for name in probes}
-    asked = {
-        name: probe.unreachable.remote([there for other, there in listening.items() if other != name])
-        for name, probe in probes.items()
-    }
+            seen[name]["files"] = lost
+    listening = [(seen[name]["name"], seen[name].pop("port")) for name in probes]
+    asked = {name: probe.unreachable.remote(listening) for name, probe in probes.items()}
     for name, answer in asked.items():
         within = ANSWER_SECONDS + CONNECT_SECONDS * len(probes)
-        nodes[name] = replace(nodes[name], unreachable=ray.get(answer, timeout=within))
-    if len(probes) > 1 and not any(node.unreachable for node in nodes.values()):
+        seen[name]["unreachable"] = ray.get(answer, timeout=within)
+    if len(probes) > 1 and not any(seen[name]["unreachable"] for name in probes):
         meeting = ray.get(next(iter(probes.values())).meeting.remote(), timeout=ANSWER_SECONDS)
         adding = {
             name: probe.add_up.remote(meeting, at, len(probes))
             for at, (name, probe) in enumerate(probes.items())
         }
         for name, answer in adding.items():
-            nodes[name] = replace(
-                nodes[name], alone=ray.get(answer, timeout=ANSWER_SECONDS + 2 * MEETING_SECONDS)
-            )
-    return tuple(nodes.values())
+            seen[name]["alone"] = ray.get(answer, timeout=ANSWER_SECONDS + 2 * MEETING_SECONDS)
+    return tuple(Node(**fields) for fields in seen.values())
 
 
 def gpus() -> tuple[tuple[float, ...], str]:
