@@ -309,11 +309,10 @@ def test_an_engine_divides_the_gpus_of_one_node(gpus, nodes, wide):
 
 
 def test_an_engine_has_no_more_gpus_than_can_share_the_model():
-    placed = [
-        place(QWEN_32B, LONG, Hardware(gpus=128), separate=True, share=lambda gpus, most=most: gpus <= most)
-        for most in (1, 2)
-    ]
+    odd, twice = replace(QWEN_32B, heads=39, kv_heads=13), replace(QWEN_32B, heads=42, kv_heads=6)
+    placed = [place(size, LONG, Hardware(gpus=128, gpu_memory=40), separate=True) for size in (odd, twice)]
     assert [one.tensor_parallel for one in placed] == [1, 2]
+    assert place(QWEN_32B, LONG, Hardware(gpus=128, gpu_memory=40), separate=True).tensor_parallel == 4
 
 
 def test_apart_a_quarter_learns_and_engines_have_their_gpus_alone():

@@ -5,10 +5,11 @@ and reference evenly (FSDP2). Colocated, every GPU does both in turn: the engine
 rank's state lies in host memory while the engine samples. All sizes are in bytes unless a name says GiB.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import ceil, log2
 
+from prorl.config.checks import parts_problem
 from prorl.envs.errors import ProrlError
 
 GIB = 2**30
@@ -272,17 +273,9 @@ class Placement:
         yield from (f"  does not fit: {problem}" for problem in problems)
 
 
-def place(
-    size: Size,
-    demand: Demand,
-    hardware: Hardware,
-    *,
-    separate: bool = False,
-    share: Callable[[int], bool] = lambda gpus: True,
-) -> Placement:
+def place(size: Size, demand: Demand, hardware: Hardware, *, separate: bool = False) -> Placement:
     """The placement with the smallest engines that hold enough responses; what does not fit is in `problems`.
 
-    `share` says whether so many GPUs can share the model.
     Raises ProrlError where GPUs do not divide over the nodes, or are too few for separate placement.
     """
     gpus, nodes = hardware.gpus, hardware.node_count
@@ -296,7 +289,8 @@ def place(
     node, sampling = gpus // nodes, gpus - learners
     powers = [wide for wide in range(1, node + 1) if wide & (wide - 1) == 0]
     # An engine's GPUs can share the model, are those of one node, and leave none of those that sample over.
-    wide = [each for each in powers if share(each) and not (node % each or sampling % each)]
+    wide = [each for each in powers if not (node % each or sampling % each)]
+    wide = [each for each in wide if not parts_problem(each, **size.widths)]
     tried = [arrange(size, demand, hardware, learners=learners, tensor_parallel=each) for each in wide]
     fits = (one for one in tried if all(needed <= there for _, needed, there, _ in one.engine_needs()))
     return next(fits, tried[-1])

@@ -153,13 +153,8 @@ def plan_gpus(
     said = node_gpus is not None or asked.colocate
     said |= max(asked.learners, asked.engines, asked.tensor_parallel) > 1
     if gpus is not None or not said:
-        return capacity.place(
-            size,
-            demand,
-            hardware,
-            separate=separate or config.sampling.max_staleness > 0,
-            share=lambda gpus: not parts_problem(gpus, **size.widths),
-        )
+        separate |= config.sampling.max_staleness > 0
+        return capacity.place(size, demand, hardware, separate=separate)
     learners = None if asked.colocate else asked.learners
     hardware = replace(hardware, gpus=sum(places(config)))
     return capacity.arrange(size, demand, hardware, learners=learners, tensor_parallel=asked.tensor_parallel)
