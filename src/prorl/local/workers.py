@@ -100,14 +100,20 @@ def room(weights: Iterable[Tensor]) -> int:
     return sum(-(-weight.numel() * weight.element_size() // ALIGNMENT) * ALIGNMENT for weight in weights)
 
 
+def gradient_slots(memory: mmap.mmap, modules: Sequence[nn.Module], index: int) -> list[list[Tensor]]:
+    """Where a worker leaves gradients of the first module's parameters, behind the weights of all."""
+    parameters = list(modules[0].parameters())
+    begin = room(_weights(modules)) + index * SLOTS * room(parameters)
+    return [views(memory, parameters, begin + slot * room(parameters)) for slot in range(SLOTS)]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Shared:
     """What a worker builds its modules from."""
 
     skeletons: bytes  # of the modules, pickled without weights
     imports: tuple[str, ...]  # modules of their classes
-    weights: str
-    gradients: str  # of the parameters of the first module
+    memory: str  # path of their weights, and behind them what `gradient_slots` gives
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -157,24 +163,15 @@ class Workers:
         self.count = count
         self._parameters = list(modules[0].parameters())
         weights = _weights(modules)
-        self._weights = SharedMemory(room(weights))
-        for weight, view in zip(weights, views(self._weights.bytes, weights), strict=True):
+        self._memory = SharedMemory(room(weights) + count * SLOTS * room(self._parameters))
+        for weight, view in zip(weights, views(self._memory.bytes, weights), strict=True):
             view.copy_(weight.detach())
             weight.data = view
-        slot = room(self._parameters)
-        self._gradients = SharedMemory(count * SLOTS * slot)
-        self._left = [  # gradients, by worker and slot
-            [
-                views(self._gradients.bytes, self._parameters, (index * SLOTS + number) * slot)
-                for number in range(SLOTS)
-            ]
-            for index in range(count)
-        ]
+        self._left = [gradient_slots(self._memory.bytes, modules, index) for index in range(count)]
         self._shared = _Shared(
             skeletons=pickle.dumps(without_weights(*modules)),
             imports=tuple({type(inner).__module__ for module in modules for inner in module.modules()}),
-            weights=self._weights.path,
-            gradients=self._gradients.path,
+            memory=self._memory.path,
         )
         self._threads = threads
         self._waiting: deque[Item] = deque()
@@ -238,8 +235,7 @@ class Workers:
             worker.kill()
         self._workers = []
         self._waiting.clear()
-        self._weights.close()
-        self._gradients.close()
+        self._memory.close()
 
     def _advance(self) -> None:
         """Deal what waits, and take in what workers say within `LOOK` seconds."""
@@ -378,9 +374,9 @@ def serve(connection: Connection[Any, Any], shared: _Shared, index: int, threads
             ctypes.CDLL(None).mallopt(parameter, size)
     torch.set_num_threads(threads)
     with suppress(EOFError, ConnectionError):
-        held = Held(_with_weights(pickle.loads(shared.skeletons), mapped(shared.weights)))
-        memory, parameters = mapped(shared.gradients), list(held.modules[0].parameters())
-        slot_bytes = room(parameters)
+        memory = mapped(shared.memory)
+        held = Held(_with_weights(pickle.loads(shared.skeletons), memory))
+        parameters, slots = list(held.modules[0].parameters()), gradient_slots(memory, held.modules, index)
         gc.freeze()  # or collections would look through all of torch's objects
         connection.send_bytes(b"ready")
         while True:
@@ -388,8 +384,7 @@ def serve(connection: Connection[Any, Any], shared: _Shared, index: int, threads
             for value in _values(function, held, item):
                 connection.send_bytes(pickle.dumps(value))
             if slot >= 0:
-                begin = (index * SLOTS + slot) * slot_bytes
-                for weight, view in zip(parameters, views(memory, parameters, begin), strict=True):
+                for weight, view in zip(parameters, slots[slot], strict=True):
                     view.zero_() if weight.grad is None else view.copy_(weight.grad)
                     weight.grad = None
             connection.send_bytes(b"")
