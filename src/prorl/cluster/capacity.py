@@ -103,14 +103,14 @@ class Hardware:
     """GPUs that are all alike."""
 
     gpus: int = GPUS_PER_NODE
-    nodes: int | None = None  # default: one for every eight
+    nodes: int | None = None  # default: one for every eight, or every `node_gpus`
     gpu_memory: float = GPU_MEMORY  # GiB
     node_gpus: int | None = None  # of a node that has more than its share of these
 
     @property
     def node_count(self) -> int:
         """Nodes that hold them."""
-        return self.nodes or ceil(self.gpus / GPUS_PER_NODE)
+        return self.nodes or ceil(self.gpus / (self.node_gpus or GPUS_PER_NODE))
 
 
 # -- formulas

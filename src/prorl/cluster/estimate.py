@@ -236,15 +236,14 @@ def examine(
     if not place:
         return found, None
     config = settled(config)
-    asked = sum(places(config))
     found.append(room(nodes, config))
     memory = [gpu for node in nodes for gpu in node.devices]
     if device_kind(config) != "cuda" or not memory:
         return found, None
     largest = max(node.gpus for node in nodes)
-    needed = ceil(asked / largest) if largest else 1
-    planned = plan_gpus(config, nodes=needed, gpu_memory=min(memory), node_gpus=largest)
-    found.append(host_memory(nodes, sum(planned.node.values()) / GIB, gpus=min(largest, asked)))
+    planned = plan_gpus(config, gpu_memory=min(memory), node_gpus=largest)
+    on_node = min(largest, sum(places(config)))
+    found.append(host_memory(nodes, sum(planned.node.values()) / GIB, gpus=on_node))
     return found, planned
 
 
