@@ -8,7 +8,7 @@ import socket
 import textwrap
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -187,6 +187,16 @@ class Pool:
         _LOG.warning(incident)
         self._incidents.append(incident)
 
+    def _answered(self, *, wait: bool = True) -> list[Slot]:
+        """Those whose pending call is answered or overdue; `wait` until there is one, unless none is pending."""
+        busy = [slot for slot in self._slots if slot.pending is not None]
+        calls = [slot.pending for slot in busy]
+        if wait and busy:
+            left = min(slot.due for slot in busy) - time.monotonic()
+            ray.wait(calls, timeout=max(0.0, left), fetch_local=False)
+        ready = ray.wait(calls, num_returns=len(calls), timeout=0.0, fetch_local=False)[0] if busy else []
+        return [slot for slot in busy if slot.pending in ready or slot.due <= time.monotonic()]
+
     def _restart(
         self, slot: Slot, lost: Exception, *, silence: str = "", again: str, proven: str, help: str = ""
     ) -> None:
@@ -233,20 +243,6 @@ def results(references: Sequence[Any], *, within: float | None = None) -> list[A
 def result(reference: Any, *, within: float | None = None) -> Any:
     """What one call returned; raises as `results`."""
     return results([reference], within=within)[0]
-
-
-def answered(due: Mapping[Any, float], *, wait: bool = True) -> set[Any]:
-    """Of pending calls, each with the monotonic time at which it is overdue: those that are answered or overdue.
-
-    `wait` until there is one.
-    """
-    if not due:
-        return set()
-    pending = list(due)
-    if wait:
-        ray.wait(pending, timeout=max(0.0, min(due.values()) - time.monotonic()), fetch_local=False)
-    ready, _ = ray.wait(pending, num_returns=len(pending), timeout=0.0, fetch_local=False)
-    return {call for call, end in due.items() if call in ready or end <= time.monotonic()}
 
 
 def reason(lost: BaseException) -> str:

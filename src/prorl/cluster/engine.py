@@ -16,7 +16,7 @@ from typing import Any
 
 import ray
 
-from prorl.cluster.cluster import LOST, TRANSFER_SECONDS, Pool, Slot, answered, reason, result
+from prorl.cluster.cluster import LOST, TRANSFER_SECONDS, Pool, Slot, reason, result
 from prorl.cluster.settings import EngineSettings, GpuSharing, free_address, use_interface_of
 from prorl.cluster.weights import Copies, Published, Receivers
 from prorl.local.backend import SyncError, require_agreement
@@ -119,9 +119,8 @@ class RayEngine(Pool):
         self._hand_out()
         done: list[Completion] = []
         self._ask_on()
-        while not done and (busy := [slot for slot in self._slots if slot.owed]):
-            ready = answered({slot.pending: slot.due for slot in busy})
-            done = [each for slot in busy if slot.pending in ready for each in self._take(slot)]
+        while not done and any(slot.owed for slot in self._slots):
+            done = [each for slot in self._answered() for each in self._take(slot)]
             self._ask_on()
         return sorted(done, key=lambda completion: (completion.draw, completion.sample))
 

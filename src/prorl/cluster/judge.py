@@ -17,17 +17,7 @@ from typing import Any
 
 import ray
 
-from prorl.cluster.cluster import (
-    LOST,
-    TRANSFER_SECONDS,
-    LostError,
-    Pool,
-    Slot,
-    answered,
-    reason,
-    result,
-    results,
-)
+from prorl.cluster.cluster import LOST, TRANSFER_SECONDS, LostError, Pool, Slot, reason, result, results
 from prorl.envs.errors import ProrlError
 from prorl.envs.types import Problem, Verdict
 from prorl.local.judge import STARTUP_ATTEMPTS, STARTUP_SECONDS, JudgeError, LocalJudge, replacements
@@ -177,9 +167,7 @@ class RayJudge(Pool):
 
     def _collect(self, *, wait: bool) -> list[tuple[int, Verdict]]:
         """Take what judges have answered and ask them again; with `wait`, after the first answer or deadline."""
-        busy = [slot for slot in self._slots if slot.pending is not None]
-        ready = answered({slot.pending: slot.due for slot in busy}, wait=wait)
-        judged = [verdict for slot in busy if slot.pending in ready for verdict in self._take(slot)]
+        judged = [verdict for slot in self._answered(wait=wait) for verdict in self._take(slot)]
         self._ask()
         return judged
 
