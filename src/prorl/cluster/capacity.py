@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import ceil, log2
 
-from prorl.config.checks import parts_problem
 from prorl.envs.errors import ProrlError
 
 GIB = 2**30
@@ -278,6 +277,8 @@ def place(size: Size, demand: Demand, hardware: Hardware, *, separate: bool = Fa
 
     Raises ProrlError where GPUs do not divide over the nodes, or are too few for separate placement.
     """
+    from prorl.config.checks import parts_problem  # and pydantic, for which `prorl --help` does not wait
+
     gpus, nodes = hardware.gpus, hardware.node_count
     if gpus < 1 or gpus % nodes:
         raise ProrlError(f"{gpus} GPUs do not spread evenly over {nodes} nodes: give all GPUs of all nodes")
