@@ -91,10 +91,10 @@ class NodeProbe:
             "files": self.exchange(folder, name),
         }
 
-    def unreachable(self, places: Sequence[tuple[str, int]]) -> tuple[str, ...]:
+    def unreachable(self, others: Sequence[tuple[str, int]]) -> tuple[str, ...]:
         """Hosts to whose port no connection can be opened."""
         missed = []
-        for address in places:
+        for address in others:
             try:
                 socket.create_connection(address, timeout=CONNECT_SECONDS).close()
             except OSError:
@@ -180,8 +180,11 @@ def _survey(folder: Path) -> tuple[Node, ...]:
         if not seen[name]["files"] and not (back.is_file() and back.read_bytes() == token):
             lost = f"a file written into {folder.parent} does not arrive at the driver: it is another storage"
             seen[name]["files"] = lost
-    listening = [(seen[name]["name"], seen[name].pop("port")) for name in probes]
-    asked = {name: probe.unreachable.remote(listening) for name, probe in probes.items()}
+    listening = {name: (seen[name]["name"], seen[name].pop("port")) for name in probes}
+    asked = {
+        name: probe.unreachable.remote([there for other, there in listening.items() if other != name])
+        for name, probe in probes.items()
+    }
     for name, answer in asked.items():
         within = ANSWER_SECONDS + CONNECT_SECONDS * len(probes)
         seen[name]["unreachable"] = ray.get(answer, timeout=within)
