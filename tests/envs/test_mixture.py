@@ -6,10 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prorl.envs.base import ProceduralTask, canonical, draft
+from prorl.envs.base import FixedTask, ProceduralTask, canonical, draft
 from prorl.envs.mixture import Mixture
 from prorl.envs.registry import make_task
-from prorl.envs.types import Problem
 
 ENTRIES = {
     "arithmetic": 1.0,
@@ -33,21 +32,14 @@ class Few(ProceduralTask):
         return float(answer == str(payload))
 
 
-class Rows:
+class Rows(FixedTask):
     """A data set of so many rows, in training only."""
 
-    domain, pass_threshold, splits, levels = "stem", 1.0, frozenset({"train"}), ()
-
     def __init__(self, name, rows):
-        self.name, self.rows = name, rows
+        super().__init__(name, "stem", {"train": range(rows)})
 
-    def row_count(self, split):
-        return self.rows
-
-    def problem(self, index, split):
-        assert 0 <= index < self.rows
-        place = {"task": self.name, "domain": "stem", "index": index, "split": split, "level": 0}
-        return Problem(**place, prompt=f"{self.name} {index}", payload=None)
+    def ask(self, key):
+        return {"prompt": f"{self.name} {key}", "payload": None}
 
 
 def rows_drawn(mixed, name, draws, weights=None):

@@ -7,7 +7,7 @@ so the split of a problem is a property of its canonical prompt: a hash puts eve
 import hashlib
 import pickle
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from random import Random
@@ -16,7 +16,7 @@ from typing import Any
 from prorl.envs.errors import UsageError
 from prorl.envs.extract import extract_answer
 from prorl.envs.seeds import generator, purpose
-from prorl.envs.types import Problem, Solution, Split, Turn, Verdict
+from prorl.envs.types import Problem, Solution, Split, Verdict
 
 BUCKETS = 20
 VALIDATION_BUCKETS = frozenset({0, 1})  # 10 %: validations during the run, by which the run is steered
@@ -54,14 +54,11 @@ def canonical(prompt: str) -> str:
     return " ".join(prompt.lower().split())
 
 
-def belongs(prompt: str, split: Split) -> bool:
-    """Whether a prompt may appear in `split`. Out-of-domain levels are apart by construction, so anything may."""
-    if split == "ood":
-        return True
+def split_of(prompt: str) -> Split:
+    """The split of a prompt; out-of-domain levels are apart by construction."""
     digest = hashlib.blake2b(canonical(prompt).encode(), digest_size=8).digest()
     bucket = int.from_bytes(digest, "big") % BUCKETS
-    held = "validation" if bucket in VALIDATION_BUCKETS else "test" if bucket in TEST_BUCKETS else "train"
-    return split == held
+    return "validation" if bucket in VALIDATION_BUCKETS else "test" if bucket in TEST_BUCKETS else "train"
 
 
 class ProceduralTask(ABC):
@@ -140,7 +137,7 @@ class ProceduralTask(ABC):
         for _ in range(MAX_REDRAWS):
             level = draw_level()
             found = self._generated(rng, level)
-            if belongs(found.prompt, split):
+            if split in ("ood", split_of(found.prompt)):
                 self._require_plain(found.payload)
                 return Problem(
                     task=self.name,
@@ -196,40 +193,40 @@ class ProceduralTask(ABC):
 
 
 class FixedTask(ABC):
-    """Finitely many problems that somebody wrote, by a key that whoever judges must have, too.
+    """Finitely many problems that somebody wrote, without levels, by keys that whoever judges must have, too."""
 
-    A hash of what is asked says in which split a problem is.
-    """
-
-    pass_threshold = 1.0
+    pass_threshold = 1.0  # of code and instructions too: all tests passed, all instructions followed
     all_levels: tuple[int, ...] = ()
 
-    def __init__(self, name: str, domain: str, asked: Iterable[tuple[str, str]]) -> None:
-        """`asked` are keys and prompts."""
-        self.name, self.domain = name, domain
-        self._keys: dict[Split, list[str]] = {"train": [], "validation": [], "test": []}
-        for key, prompt in asked:
-            next(keys for split, keys in self._keys.items() if belongs(prompt, split)).append(key)
-        self.splits = frozenset(split for split, keys in self._keys.items() if keys)
+    def __init__(self, name: str, domain: str, keys: Mapping[Split, Sequence[Any]]) -> None:
+        """`keys` are those of the problems of each split that has any."""
+        self.name, self.domain, self._by_split = name, domain, keys
+        self.splits = frozenset(keys)
 
     @abstractmethod
-    def ask(self, key: str) -> tuple[str, tuple[Turn, ...], Solution | None]:
-        """The prompt of a problem, what is said before it, and a known solution."""
+    def ask(self, key: Any) -> dict[str, Any]:
+        """Prompt and payload of a problem, what is said before it, and a known solution, as `Problem` names them."""
 
     def row_count(self, split: Split) -> int:
         """How many problems a split has."""
-        return len(self._keys.get(split, ()))
+        return len(self._by_split.get(split, ()))
 
     def problem(self, index: int, split: Split) -> Problem:
         """The problem at `index` modulo their number; `ValueError` where the split has none."""
         if split not in self.splits:
             raise ValueError(f"task {self.name} has no {split} problems")
-        key = self._keys[split][index % len(self._keys[split])]
-        prompt, history, solution = self.ask(key)
-        named: dict[str, Any] = {"task": self.name, "domain": self.domain, "index": index, "split": split}
-        shown: dict[str, Any] = {"prompt": prompt, "history": history, "solution": solution}
-        return Problem(**named, **shown, level=0, payload=key)
+        key = self._by_split[split][index % self.row_count(split)]
+        place: dict[str, Any] = {"task": self.name, "domain": self.domain, "index": index, "split": split}
+        return Problem(**place, level=0, **self.ask(key))
 
     def problem_at(self, index: int, level: int) -> Problem:
         """There are no levels: always a `ValueError`."""
         raise ValueError(f"task {self.name} has no level {level}: its problems have no levels")
+
+
+def by_split(asked: Iterable[tuple[str, str]]) -> dict[Split, list[str]]:
+    """The keys of problems by their split, which follows from a hash of what is asked, given behind each key."""
+    found: dict[Split, list[str]] = {}
+    for key, prompt in asked:
+        found.setdefault(split_of(prompt), []).append(key)
+    return found

@@ -10,11 +10,11 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from prorl.envs.base import NO_ANSWER, OTHER_ROWS, FixedTask
+from prorl.envs.base import NO_ANSWER, OTHER_ROWS, FixedTask, by_split
 from prorl.envs.errors import UsageError
 from prorl.envs.extensions import awaited, verdict_of
 from prorl.envs.extract import after_thinking
-from prorl.envs.types import Problem, Turn, Verdict
+from prorl.envs.types import Problem, Turn, Verdict, conversation
 
 
 def verifiers_task(environment: Any) -> EnvironmentTask:
@@ -44,12 +44,14 @@ class EnvironmentTask(FixedTask):
         """`tasks` are `verifiers.v1.Task`s of one class, each of them one turn of text."""
         self._tasks = {task.hash: task for task in tasks}
         self._weight = sum(weight for _, weight in _judges(tasks[0]))
-        super().__init__(name, name, ((key, _asked(task.data)) for key, task in self._tasks.items()))
+        rows = ((key, self.ask(key)) for key in self._tasks)
+        asked = ((key, conversation(row["history"], row["prompt"])) for key, row in rows)
+        super().__init__(name, name, by_split(asked))
 
-    def ask(self, key: str) -> tuple[str, tuple[Turn, ...], None]:
+    def ask(self, key: str) -> dict[str, Any]:
         """The last turn, and those before it."""
         *before, (_, prompt) = _turns(self._tasks[key].data)
-        return prompt, tuple(before), None
+        return {"prompt": prompt, "payload": key, "history": tuple(before)}
 
     def verify(self, problem: Problem, text: str) -> Verdict:
         """The sum of the environment's rewards for what follows the thinking, over the sum of their weights."""
@@ -103,11 +105,6 @@ def _turns(data: Any) -> list[Turn]:
         return [*system, ("user", data.prompt)]
     said = [(message.role, message.content) for message in data.prompt or ()]
     return system + said if all(role != "tool" and isinstance(text, str) for role, text in said) else []
-
-
-def _asked(data: Any) -> str:
-    """All turns but the system prompt, as one text."""
-    return "\n".join(said for role, said in _turns(data) if role != "system")
 
 
 def _trace(task: Any, reply: str) -> Any:

@@ -30,12 +30,12 @@ from pydantic import (
     ValidationError,
 )
 
-from prorl.envs.base import NO_ANSWER, OTHER_ROWS, FixedTask
+from prorl.envs.base import NO_ANSWER, OTHER_ROWS, FixedTask, by_split
 from prorl.envs.errors import UsageError
 from prorl.envs.extensions import verdict_of
 from prorl.envs.extract import extract_script
 from prorl.envs.files import hash_folder
-from prorl.envs.types import Problem, Solution, Turn, Verdict
+from prorl.envs.types import Problem, Solution, Verdict
 
 FORM = "Answer with one shell script in a ```bash block. It is run once, in the working directory, without network."
 ENGINES = ("podman", "docker")
@@ -142,14 +142,13 @@ class HarborTask(FixedTask):
         if not self._engine:
             raise UsageError(f"tasks of Harbor need {' or '.join(ENGINES)}: apt-get install podman")
         self._make_images()
-        super().__init__(
-            place.name, "code", ((key, folder.instruction) for key, folder in self._folders.items())
-        )
+        asked = by_split((key, folder.instruction) for key, folder in self._folders.items())
+        super().__init__(place.name, "code", asked)
 
-    def ask(self, key: str) -> tuple[str, tuple[Turn, ...], Solution | None]:
+    def ask(self, key: str) -> dict[str, Any]:
         """The instruction, and the folder's own solution."""
         folder = self._folders[key]
-        return f"{folder.instruction}\n\n{FORM}", (), folder.solution
+        return {"prompt": f"{folder.instruction}\n\n{FORM}", "payload": key, "solution": folder.solution}
 
     def verify(self, problem: Problem, text: str) -> Verdict:
         """The reward that the tests write once the script has ended or its time is over.

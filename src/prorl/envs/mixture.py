@@ -13,9 +13,10 @@ from hashlib import blake2b
 from itertools import accumulate, count, islice
 from types import MappingProxyType
 
-from prorl.envs.base import LevelWeights, ProceduralTask, canonical
+from prorl.envs.base import FixedTask, LevelWeights, ProceduralTask, canonical
+from prorl.envs.datasets.prepare import DatasetTask
 from prorl.envs.seeds import derive, permuted, purpose
-from prorl.envs.types import FiniteTask, Problem, Split, StoredTask, Task, conversation
+from prorl.envs.types import Problem, Split, Task, conversation
 
 INDEX_BITS = 31
 UNIT = 2.0**-63  # `derive` gives 63 bits
@@ -69,7 +70,7 @@ class Mixture:
     ) -> Problem:
         turns = _turns(self._seed, split, weights)
         task = self._tasks[turns.owner(draw)]
-        if not isinstance(task, FiniteTask):
+        if not isinstance(task, FixedTask):
             index = derive(self._seed, "index", purpose(split), draw) >> (63 - INDEX_BITS)
             if isinstance(task, ProceduralTask):
                 return task.problem(index, split, dict(levels).get(task.name))
@@ -90,7 +91,7 @@ class Mixture:
 
     def rows_fingerprint(self) -> str:
         """Identity of all rows of data sets, right answers included; empty without any."""
-        return " ".join(task.fingerprint for task in self._tasks.values() if isinstance(task, StoredTask))
+        return " ".join(task.fingerprint for task in self._tasks.values() if isinstance(task, DatasetTask))
 
     def pass_threshold(self, task: str) -> float:
         """Score from which a response to a problem of `task` counts as solved."""

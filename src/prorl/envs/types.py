@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol
 
 Turn = tuple[str, str]
 """Who speaks in a chat (`system`, `user`, `assistant`), and what they say."""
@@ -79,20 +79,3 @@ class Task(Protocol):
 
         Never raises for what the text says; a verifier that cannot tell answers with status "error".
         """
-
-
-@runtime_checkable
-class StoredTask(Protocol):
-    """A task whose problems are rows that were stored."""
-
-    @property
-    def fingerprint(self) -> str:
-        """Identity of all rows."""
-
-
-@runtime_checkable
-class FiniteTask(Protocol):
-    """A task with a number of problems, which are drawn in epochs."""
-
-    def row_count(self, split: Split) -> int:
-        """How many problems a split has: `problem` gives them at the indices below."""

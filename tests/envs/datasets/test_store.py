@@ -70,7 +70,7 @@ def test_a_problem_is_a_pure_function_of_its_index_and_of_its_split(task):
 def test_there_are_neither_levels_nor_splits_without_rows(task):
     opened = task("aime24")
     assert opened.all_levels == ()
-    with pytest.raises(ValueError, match="a data set has no levels"):
+    with pytest.raises(ValueError, match="its problems have no levels"):
         opened.problem_at(0, 1)
     assert opened.splits == {"test"}
     with pytest.raises(ValueError, match="no train problems"):
@@ -113,7 +113,7 @@ def test_a_missing_or_damaged_file_says_what_to_do(tmp_path):
         DatasetTask("deepscaler", tmp_path)
     (tmp_path / "deepscaler.parquet").write_bytes(b"not parquet at all")
     with pytest.raises(DataError, match="delete it and prepare it again"):
-        _ = DatasetTask("deepscaler", tmp_path).splits
+        DatasetTask("deepscaler", tmp_path)
 
 
 @pytest.mark.parametrize(

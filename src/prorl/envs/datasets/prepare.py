@@ -24,7 +24,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from prorl.envs.base import canonical
+from prorl.envs.base import FixedTask, canonical
 from prorl.envs.datasets.catalogue import (
     VERSION,
     DataError,
@@ -56,6 +56,7 @@ ENOUGH_ROWS = 20  # whose right option has the same letter, to know that it is n
 ROWS_PER_GROUP = 64  # of a file: what one look-up of a payload decodes
 ABOUT = b"prorl.about"  # key of the file's own metadata
 COLUMNS = ("key", "split", "question", "prompt", "payload", "solution", "history")
+SHOWN = ("prompt", "solution", "history")
 
 _WORD = re.compile(r"\w+")
 
@@ -323,71 +324,50 @@ def read_about(path: Path, *, whole: bool = False) -> dict[str, Any]:
         return {}
 
 
-class DatasetTask:
-    """The rows of one source that `prepare` has stored; the file is opened when it is first asked for."""
-
-    pass_threshold = 1.0  # of code and instructions too: all tests passed, all instructions followed
-    all_levels: tuple[int, ...] = ()
+class DatasetTask(FixedTask):
+    """The rows of one source that `prepare` has stored, each by its number in the file."""
 
     def __init__(self, name: str, folder: Path, own: Extension | None = None) -> None:
         """The source called `name` among those prepared into `folder`; `own` is the function that judges its rows.
 
-        Raises DataError: it has not been prepared.
+        Raises DataError: it has not been prepared, or the file is damaged.
         """
-        self.name = name
-        self._path = file_of(folder, name)
-        if not self._path.exists():
-            raise DataError(f"{self._path} is missing: prepare it first, `prorl data prepare RECIPE`")
+        import pyarrow.compute as compute
+
+        path = file_of(folder, name)
+        if not path.exists():
+            raise DataError(f"{path} is missing: prepare it first, `prorl data prepare RECIPE`")
+        self._file = _opened(path)
         self._own = own
         self.run_program: Runner = OwnSandbox()
         self._group: tuple[int, list[str]] = (-1, [])
-
-    @cached_property
-    def domain(self) -> str:
-        """The domain it is averaged into."""
-        return str(json.loads(self._file.metadata.metadata[ABOUT])["domain"])
+        splits = self._file.read(columns=["split"])["split"].combine_chunks()
+        rows = {
+            split: compute.indices_nonzero(compute.equal(splits, split))
+            for split in compute.unique(splits).to_pylist()
+        }
+        super().__init__(name, json.loads(self._file.metadata.metadata[ABOUT])["domain"], rows)
 
     @cached_property
     def fingerprint(self) -> str:
         """Identity of all its rows, right answers included."""
         return blake2b("".join(self._keys.to_pylist()).encode(), digest_size=8).hexdigest()
 
-    @property
-    def splits(self) -> frozenset[Split]:
-        """The splits that have rows."""
-        return frozenset(self._rows_of)
-
-    def row_count(self, split: Split) -> int:
-        """How many different problems a split has."""
-        return len(self._rows_of.get(split, ()))
-
     def questions(self) -> Iterator[str]:
         """All questions, in order."""
         for batch in self._file.iter_batches(columns=["question"]):
             yield from batch["question"].to_pylist()
 
-    def problem(self, index: int, split: Split) -> Problem:
-        """The row at `index` modulo the number of rows; `ValueError` where the split has none."""
-        rows = self._rows_of.get(split)
-        if rows is None:
-            raise ValueError(f"task {self.name} has no {split} problems")
-        row = rows[index % len(rows)].as_py()
-        solution, history = (self._shown[name][row].as_py() for name in ("solution", "history"))
-        return Problem(
-            task=self.name,
-            domain=self.domain,
-            index=index,
-            split=split,
-            level=0,
-            prompt=str(self._shown["prompt"][row].as_py()),
-            payload={"row": row, "key": self._keys[row].as_py()},
-            solution=None if solution is None else Solution(**json.loads(solution)),
-            history=() if history is None else tuple((role, said) for role, said in json.loads(history)),
-        )
-
-    def problem_at(self, index: int, level: int) -> Problem:
-        """Rows have no levels: always a `ValueError`."""
-        raise ValueError(f"task {self.name} has no level {level}: a data set has no levels")
+    def ask(self, key: Any) -> dict[str, Any]:
+        """What a row shows, and its number and hash."""
+        row = key.as_py()
+        prompt, solution, history = (self._shown[name][row].as_py() for name in SHOWN)
+        return {
+            "prompt": prompt,
+            "payload": {"row": row, "key": self._keys[row].as_py()},
+            "solution": None if solution is None else Solution(**json.loads(solution)),
+            "history": () if history is None else tuple((role, said) for role, said in json.loads(history)),
+        }
 
     def verify(self, problem: Problem, text: str) -> Verdict:
         """Judge a response by the row that the problem came from."""
@@ -409,31 +389,20 @@ class DatasetTask:
         return None if self._own is None else load_reward(self._own)
 
     @cached_property
-    def _file(self) -> ParquetFile:
-        from pyarrow import ArrowInvalid
-        from pyarrow.parquet import ParquetFile
-
-        try:
-            return ParquetFile(self._path, memory_map=True)
-        except ArrowInvalid as error:
-            raise DataError(f"{self._path} is damaged ({error}): delete it and prepare it again") from error
-
-    @cached_property
-    def _rows_of(self) -> Mapping[Split, Any]:
-        """Split → the numbers of its rows, as an arrow array; splits without rows are missing."""
-        import pyarrow.compute as compute
-
-        splits = self._file.read(columns=["split"])["split"].combine_chunks()
-        return {
-            split: compute.indices_nonzero(compute.equal(splits, split))
-            for split in compute.unique(splits).to_pylist()
-        }
-
-    @cached_property
     def _keys(self) -> Any:
         return self._file.read(columns=["key"])["key"]
 
     @cached_property
     def _shown(self) -> Any:
         """What problems are made of; whoever only judges never loads it."""
-        return self._file.read(columns=["prompt", "solution", "history"])
+        return self._file.read(columns=list(SHOWN))
+
+
+def _opened(path: Path) -> ParquetFile:
+    from pyarrow import ArrowInvalid
+    from pyarrow.parquet import ParquetFile
+
+    try:
+        return ParquetFile(path, memory_map=True)
+    except ArrowInvalid as error:
+        raise DataError(f"{path} is damaged ({error}): delete it and prepare it again") from error
