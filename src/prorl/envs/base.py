@@ -5,6 +5,7 @@ so the split of a problem is a property of its canonical prompt: a hash puts eve
 """
 
 import hashlib
+import math
 import pickle
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -44,9 +45,26 @@ def draft(prompt: str, payload: Any, steps: str, answer: str) -> Draft:
     return Draft(prompt=prompt, payload=payload, solution=Solution(steps=steps, answer=answer))
 
 
-def rounded(score: float) -> float:
-    """A sum of parts that means 0 or 1 without what floats make of it: 0.7 + 0.2 + 0.1 is 1."""
-    return whole if (whole := round(score, 9)) in (0.0, 1.0) else score
+def verdict_of(found: Any, threshold: float = 1.0) -> Verdict:
+    """What a scoring function returned, as a verdict; a list of one and a dict with `score` are opened."""
+    if isinstance(found, list | tuple) and len(found) == 1:
+        found = found[0]
+    if isinstance(found, Mapping):
+        found = found.get("score")
+    if isinstance(found, Verdict):
+        return found
+    if found is None:
+        return Verdict(score=0.0, status="error", note="the reward function could not tell")
+    try:
+        score = float(found)
+    except (TypeError, ValueError):
+        score = math.nan
+    if (whole := round(score, 9)) in (0.0, 1.0):  # the sum of parts 0.7 + 0.2 + 0.1 means 1
+        score = whole
+    if not 0.0 <= score <= 1.0:
+        note = f"the reward function returned {found!r:.60}, not a score in [0, 1]"
+        return Verdict(score=0.0, status="error", note=note)
+    return Verdict(score=score, status="ok" if score >= threshold else "wrong")
 
 
 def canonical(prompt: str) -> str:
@@ -184,12 +202,9 @@ class ProceduralTask(ABC):
         if answer is None:
             return NO_ANSWER
         try:
-            score = rounded(float(self.score(problem.payload, answer)))
+            return verdict_of(self.score(problem.payload, answer), self.pass_threshold)
         except Exception as error:
             return Verdict(score=0.0, status="error", note=f"{type(error).__name__}: {error}"[:200])
-        if not 0.0 <= score <= 1.0:
-            return Verdict(score=0.0, status="error", note=f"score {score:g} is outside [0, 1]")
-        return Verdict(score=score, status="ok" if score >= self.pass_threshold else "wrong")
 
 
 class FixedTask(ABC):

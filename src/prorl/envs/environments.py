@@ -10,9 +10,9 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from prorl.envs.base import NO_ANSWER, OTHER_ROWS, FixedTask, by_split
+from prorl.envs.base import NO_ANSWER, OTHER_ROWS, FixedTask, by_split, verdict_of
 from prorl.envs.errors import UsageError
-from prorl.envs.extensions import awaited, verdict_of
+from prorl.envs.extensions import awaited
 from prorl.envs.extract import after_thinking
 from prorl.envs.types import Problem, Turn, Verdict, conversation
 

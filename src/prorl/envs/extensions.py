@@ -27,7 +27,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from prorl.envs.base import ProceduralTask, rounded
+from prorl.envs.base import ProceduralTask, verdict_of
 from prorl.envs.errors import UsageError
 from prorl.envs.files import hash_folder
 from prorl.envs.types import Task, Verdict
@@ -183,26 +183,6 @@ def load_reward(extension: Extension) -> Reward:
 def awaited(found: Awaitable[Any]) -> Any:
     """What it gives. A thread keeps its event loop, as a client that a response made is of use to the next."""
     return _runner(os.getpid(), threading.get_ident()).run(_result(found))
-
-
-def verdict_of(found: Any) -> Verdict:
-    """What a reward function returned, as a verdict; a list of one and a dict with `score` are opened."""
-    if isinstance(found, list | tuple) and len(found) == 1:
-        found = found[0]
-    if isinstance(found, Mapping):
-        found = found.get("score")
-    if isinstance(found, Verdict):
-        return found
-    if found is None:
-        return Verdict(score=0.0, status="error", note="the reward function could not tell")
-    try:
-        score = rounded(float(found))
-    except (TypeError, ValueError):
-        score = float("nan")
-    if not 0.0 <= score <= 1.0:
-        note = f"the reward function returned {found!r:.60}, not a score in [0, 1]"
-        return Verdict(score=0.0, status="error", note=note)
-    return Verdict(score=score, status="ok" if score == 1.0 else "wrong")
 
 
 def installed_tasks() -> Mapping[str, str]:

@@ -30,9 +30,8 @@ from pydantic import (
     ValidationError,
 )
 
-from prorl.envs.base import NO_ANSWER, OTHER_ROWS, FixedTask, by_split
+from prorl.envs.base import NO_ANSWER, OTHER_ROWS, FixedTask, by_split, verdict_of
 from prorl.envs.errors import UsageError
-from prorl.envs.extensions import verdict_of
 from prorl.envs.extract import extract_script
 from prorl.envs.files import hash_folder
 from prorl.envs.types import Problem, Solution, Verdict
