@@ -32,12 +32,6 @@ ABSENT = object()  # a cell that a row does not have, where None is a value
 Kind = Literal["math", "choice", "quantity", "code", "instructions"]
 """How answers of a row are judged; also what a recipe says of a data set of its own."""
 
-Layout = (
-    Literal["short_answer", "quantity", "typed_answer", "worked_solution", "options", "distractors"]
-    | Literal["tests", "asserts", "contest", "instructions", "ifeval", "ifbench", "own"]
-)
-"""How a source writes its rows; `catalogue.toml` describes each."""
-
 Columns = Mapping[str, tuple[str, ...]]
 Row = Mapping[str, Any]
 
@@ -93,7 +87,7 @@ class Source:
 
     name: str
     domain: str
-    layout: Layout
+    layout: str  # how it writes its rows; `catalogue.toml` describes each
     use: Literal["train", "evaluation"]
     hub: str | None = None  # None: only from a local path
     config: str | None = None

@@ -15,7 +15,7 @@ from string import ascii_uppercase
 from typing import Any
 
 from prorl.envs.base import canonical
-from prorl.envs.datasets.catalogue import Drop, Layout, as_text
+from prorl.envs.datasets.catalogue import Drop, as_text
 from prorl.envs.datasets.opening import ASSERTS, PACKED, opened
 from prorl.envs.extract import last_box
 from prorl.envs.sandbox.jobs import Limits
@@ -27,8 +27,6 @@ BOXED = "Let's think step by step and output the final answer within \\boxed{}."
 LETTER = "Let's think step by step and output the letter of the right option within \\boxed{}."
 
 MAX_SHORT_ANSWER = 60  # characters; what is longer is a derivation
-NUMBER_TYPES = frozenset({"float", "integer", "number"})
-EXACT_TYPES = frozenset({"fraction", "percentage"})
 YES_NO = {"true": ("True", "False"), "false": ("True", "False"), "yes": ("Yes", "No"), "no": ("Yes", "No")}
 
 MAX_TESTS = 64
@@ -70,7 +68,7 @@ class Prepared:
     history: tuple[Turn, ...] = ()  # what was said before the prompt
 
 
-def convert(layout: Layout, fields: Fields, run: Runner) -> Prepared:
+def convert(layout: str, fields: Fields, run: Runner) -> Prepared:
     """One row of a source of this layout; `run` opens what must not be opened in this process.
 
     Raises Drop: the row cannot be used.
@@ -95,9 +93,9 @@ def _short_answer(fields: Fields, _: Runner) -> Prepared:
 def _typed_answer(fields: Fields, _: Runner) -> Prepared:
     question, kind, answer = user_text(fields["prompt"]), as_text(fields["type"]).lower(), fields["answer"]
     gold = _gold(as_text(answer) if kind == "boolean" else answer)
-    if kind in NUMBER_TYPES:
+    if kind in ("float", "integer", "number"):
         return _number(question, gold)
-    if kind in EXACT_TYPES:
+    if kind in ("fraction", "percentage"):
         return _math(question, gold)
     if kind == "multiple choice":
         letters, texts = zip(*found, strict=True) if (found := _OPTION.findall(question)) else ((), ())
@@ -462,7 +460,7 @@ def _arguments(value: Any) -> list[Any]:
     return value
 
 
-_CONVERTERS: Mapping[Layout, Callable[[Fields, Runner], Prepared]] = {
+_CONVERTERS: Mapping[str, Callable[[Fields, Runner], Prepared]] = {
     "short_answer": _short_answer,
     "quantity": lambda row, _: _number(user_text(row["prompt"]), _gold(row["answer"])),
     "typed_answer": _typed_answer,

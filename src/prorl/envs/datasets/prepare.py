@@ -22,7 +22,7 @@ from functools import cached_property
 from hashlib import blake2b
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal, get_args
 
 from prorl.envs.base import FixedTask, canonical
 from prorl.envs.datasets.catalogue import (
@@ -42,10 +42,7 @@ from prorl.envs.grading import check_gold, judge
 from prorl.envs.seeds import derive
 from prorl.envs.types import Problem, Solution, Split, Verdict, conversation
 from prorl.envs.verifiers.programs import OwnSandbox, Runner
-from prorl.envs.verifiers.published_checkers import require_installed
-
-if TYPE_CHECKING:
-    from pyarrow.parquet import ParquetFile
+from prorl.envs.verifiers.published_checkers import Benchmark, require_installed
 
 BUCKETS: Mapping[int, Split] = {0: "validation", 1: "test"}  # of 20, 5 % each; the others are trained on
 PROGRESS_EVERY = 500  # rows
@@ -147,9 +144,10 @@ def require_prepared(requests: Sequence[SourceRequest], folder: Path, recipe: st
     `recipe` is how the user says it, for the sentence about what is missing. Raises DataError: one is not, or was
     prepared with other settings; MissingCheckersError: one is graded by checkers that are not installed.
     """
-    for request in requests:
-        if (layout := resolve(request).layout) in ("ifeval", "ifbench"):
-            require_installed(layout)
+    layouts = {resolve(request).layout for request in requests}
+    for benchmark in get_args(Benchmark):
+        if benchmark in layouts:
+            require_installed(benchmark)
     if absent := missing(requests, folder):
         raise DataError(
             f"{', '.join(absent)}: not prepared in {folder} as this recipe asks: `prorl data prepare {recipe}` first"
@@ -332,12 +330,16 @@ class DatasetTask(FixedTask):
 
         Raises DataError: it has not been prepared, or the file is damaged.
         """
-        import pyarrow.compute as compute
+        from pyarrow import ArrowInvalid, compute
+        from pyarrow.parquet import ParquetFile
 
         path = file_of(folder, name)
-        if not path.exists():
-            raise DataError(f"{path} is missing: prepare it first, `prorl data prepare RECIPE`")
-        self._file = _opened(path)
+        try:
+            self._file = ParquetFile(path, memory_map=True)
+        except FileNotFoundError:
+            raise DataError(f"{path} is missing: prepare it first, `prorl data prepare RECIPE`") from None
+        except ArrowInvalid as error:
+            raise DataError(f"{path} is damaged ({error}): delete it and prepare it again") from error
         self._own = own
         self.run_program: Runner = OwnSandbox()
         self._group: tuple[int, list[str]] = (-1, [])
@@ -396,13 +398,3 @@ class DatasetTask(FixedTask):
     def _shown(self) -> Any:
         """What problems are made of; whoever only judges never loads it."""
         return self._file.read(columns=list(SHOWN))
-
-
-def _opened(path: Path) -> ParquetFile:
-    from pyarrow import ArrowInvalid
-    from pyarrow.parquet import ParquetFile
-
-    try:
-        return ParquetFile(path, memory_map=True)
-    except ArrowInvalid as error:
-        raise DataError(f"{path} is damaged ({error}): delete it and prepare it again") from error
