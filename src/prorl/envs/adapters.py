@@ -41,8 +41,8 @@ def trl_reward(judge: Kind | Task, *, answer: str = "answer", options: str = "op
 
     def one(text: str, prompt: str, row: dict[str, Any]) -> Verdict:
         if isinstance(judge, str):
-            given = {"options": row[options]} if judge == "choice" else {}
-            return grade(judge, row[answer], text, prompt=prompt, **given)
+            offered = row[options] if judge == "choice" else None
+            return grade(judge, row[answer], text, prompt=prompt, options=offered)
         return judge.verify(judge.problem(row["index"], row["split"]), text)
 
     def reward(prompts: Sequence[Any], completions: Sequence[Any], **columns: Any) -> list[float | None]:
@@ -78,8 +78,8 @@ def verl_score(
     """
     about = extra_info or {}
     kind = about.get("kind", kind)
-    given: dict[str, Any] = {"options": about.get("options")} if kind == "choice" else {}
-    verdict = grade(kind, ground_truth, solution_str, **given)
+    options = about.get("options") if kind == "choice" else None
+    verdict = grade(kind, ground_truth, solution_str, options=options)
     judged = verdict.status != "error"
     return {
         "score": verdict.score if judged else 0.0,

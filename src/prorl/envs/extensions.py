@@ -135,21 +135,19 @@ def load_task(extension: Extension, name: str, levels: Mapping[int, float] | Non
         if isinstance(make, type) and issubclass(make, ProceduralTask):
             task: Task = make(levels)
         elif levels:
-            raise ValueError(
-                f"only a subclass of ProceduralTask has levels to choose from, not {list(levels)}"
-            )
+            said = f"only a subclass of ProceduralTask has levels to choose from, not {list(levels)}"
+            raise UsageError(said)
         else:
             task = make()
-        if (fault := _fault(task)) is None:
-            task.name = name
+        if fault := _fault(task):
+            raise UsageError(fault)
+        task.name = name
     except UsageError as error:
         raise UsageError(f"{extension.use}: {error}") from error
     except (Exception, SystemExit) as error:
         raise UsageError(
             f"{extension.use}: no task can be made of it: {_told(error, extension.use)}"
         ) from error
-    if fault:
-        raise UsageError(f"{extension.use}: {fault}")
     return task
 
 

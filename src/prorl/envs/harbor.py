@@ -234,13 +234,10 @@ class HarborTask(FixedTask):
 
 def _places(place: Path) -> list[Path]:
     """The folders with a task.toml that are in no other one, sorted. Raises UsageError: there is none."""
-    found: list[Path] = []
-    for file in sorted(place.rglob("task.toml"), key=lambda file: (len(file.parts), file)):
-        if not {*file.parents} & {*found}:
-            found.append(file.parent)
-    if not found:
+    folders = {file.parent for file in place.rglob("task.toml")}
+    if not folders:
         raise UsageError(f"there is no task.toml in {place} or below it")
-    return sorted(found)
+    return sorted(folder for folder in folders if folders.isdisjoint(folder.parents))
 
 
 def _read(path: Path) -> Folder:

@@ -57,12 +57,10 @@ def make_task(
     if own is None and ":" in name:
         own, name = name, Path(name.rpartition(":")[2]).name
     if own is None:
-        offered = installed_tasks()
-        if name not in offered:
-            known = (*TASKS, *offered)
-            hint = nearest(name, known, f"there are {', '.join(known)}")
-            raise UsageError(f"no task {name!r}; {hint}; for one of your own say FILE.py:NAME")
-        own = offered[name]
+        own = installed_tasks().get(name)
+    if own is None:
+        hint = nearest(name, task_names(), f"there are {', '.join(task_names())}")
+        raise UsageError(f"no task {name!r}; {hint}; for one of your own say FILE.py:NAME")
     return load_task(find(own) if isinstance(own, str) else own, name, levels)
 
 
