@@ -27,7 +27,8 @@ class Biased(ProceduralTask):
 
 
 def test_the_best_constant_answer_is_found():
-    baseline = constant_baseline(Biased(), "train", 200)
+    task = Biased()
+    baseline = constant_baseline(task, [task.problem(index, "train") for index in range(200)])
     assert (baseline.answer, baseline.score) == ("heads", pytest.approx(0.75, abs=0.1))
 
 

@@ -45,16 +45,14 @@ class TaskCheck:
     faults: tuple[str, ...]  # empty: the task keeps its promises
 
 
-def constant_baseline(task: Task, split: Split, n: int) -> Baseline:
-    """What the best answer that ignores the question earns on the first `n` problems of a split.
+def constant_baseline(task: Task, problems: Sequence[Problem]) -> Baseline:
+    """What the best answer that ignores the question earns on n problems; too high by about 1/n.
 
-    Tried are the known solutions' answers and a few stock ones. It errs on the high side by about 1/n. Raises
-    ValueError: the task has nothing in this split.
+    Tried are the known solutions' answers and a few stock ones.
     """
-    problems = [task.problem(index, split) for index in range(n)]
     answers = dict.fromkeys((*(p.solution.answer for p in problems if p.solution), *STOCK_ANSWERS))
     scores = {
-        answer: sum(_verdict(task, problem, respond("", answer), []).score for problem in problems) / n
+        answer: fmean(_verdict(task, problem, respond("", answer), []).score for problem in problems)
         for answer in answers
     }
     best = max(scores, key=lambda answer: (scores[answer], answer))
@@ -67,7 +65,7 @@ def check_task(task: Task, problems: int = 20) -> TaskCheck:
     begin = time.perf_counter()
     asked = [task.problem(index, split) for index in range(problems)]
     generated = time.perf_counter()
-    baseline = constant_baseline(task, split, problems)
+    baseline = constant_baseline(task, asked)
     spent: list[float] = []
     faults = tuple(dict.fromkeys(_faults(task, asked, baseline, spent)))
     return TaskCheck(
@@ -112,7 +110,7 @@ def _faults(task: Task, problems: Sequence[Problem], baseline: Baseline, spent: 
         verdicts = [_verdict(task, problem, respond("", answer), spent) for problem, answer in asked]
         if any(verdict.status == "error" for verdict in verdicts):
             yield f"the verifier fails on {name}"
-        if sum(verdict.score for verdict in verdicts) / len(problems) > baseline.score:
+        if fmean(verdict.score for verdict in verdicts) > baseline.score:
             yield f"{name} earns more than the best constant answer"
 
 

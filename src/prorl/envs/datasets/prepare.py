@@ -241,12 +241,10 @@ def _up_to_date(path: Path, source: Source, fingerprint: str) -> SourceReport | 
     about = read_about(path, whole=True)
     if about.get("fingerprint") != fingerprint:
         return None
-    found = {
-        "kept": Counter(about["kept"]),
-        "dropped": Counter(about["dropped"]),
-        "examples": about["examples"],
-    }
-    return SourceReport(name=source.name, use=source.use, redone=False, **found)
+    report = SourceReport(name=source.name, use=source.use, redone=False, examples=about["examples"])
+    report.kept.update(about["kept"])
+    report.dropped.update(about["dropped"])
+    return report
 
 
 def _asked(source: Source, request: SourceRequest) -> str:

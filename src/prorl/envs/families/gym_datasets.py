@@ -20,7 +20,8 @@ from random import Random
 from string import ascii_uppercase
 from typing import Any
 
-Entry = Mapping[str, Any]
+from prorl.envs.families.gym_scorers import Entry
+
 Move = tuple[str, str, str]  # colour, from, to
 
 MAX_TERM = 1000  # of a number sequence, as in the library
