@@ -17,13 +17,14 @@ from prorl.config.schema import LearnerConfig, SaveConfig
 from prorl.control.decide import TOLD_TO_STOP, decide
 from prorl.control.detectors import CORRECTED, degraded
 from prorl.control.events import CommandGiven, Intervened, ReferenceReset, Resumed, Stepped, Validated, Warned
-from prorl.control.state import fold, from_json
+from prorl.control.state import RunState, fold, from_json
 from prorl.envs.files import StorageError
 from prorl.envs.types import Verdict
 from prorl.local.engine import require_room
 from prorl.run import resume as resuming
 from prorl.run.checkpoint import Checkpointer
 from prorl.run.history import describe, read_history
+from prorl.run.journal import EventLog
 from prorl.run.resume import branch, resume, roll_back
 from prorl.run.store import RunStore
 from support.defaults import planned, some_detectors, some_resets, some_validations
@@ -257,7 +258,8 @@ def new_branch(tmp_path):
 def test_a_branch_that_is_rolled_back_to_where_it_began_is_still_a_branch(new_branch):
     with RunStore.open(new_branch) as store:
         learner = FakeLearner(0.1)
-        event_log = resume(store, learner, store.checkpoint(8), config_hash="d")
+        event_log = EventLog(store.journal, RunState())
+        resume(store, learner, event_log, store.checkpoint(8), "d", {})
         event_log.record(replace(of(new_branch.parent / "parent", Stepped)[-1], step=9))
         told = Warned(step=8, text="rolled back")
         roll_back(store, learner, event_log, store.checkpoint(8), tell=lambda landed: told)
@@ -272,14 +274,14 @@ def test_a_branch_that_dies_before_its_first_checkpoint_goes_on_as_one(new_branc
             if not restored:
                 patch.setattr(FakeLearner, "restore", dies)
             with nullcontext() if restored else pytest.raises(KeyboardInterrupt):
-                again = resume(store, FakeLearner(0.1), store.latest_checkpoint(), config_hash="d")
+                again = EventLog(store.journal, RunState())
+                resume(store, FakeLearner(0.1), again, store.latest_checkpoint(), "d", {})
     assert (again.state.step, again.state.config_hash) == (8, "d")
     assert [event.branched_from for event in of(new_branch, Resumed)] == ["parent@8"]
-    with (
-        RunStore.open(new_branch) as store,
-        pytest.raises(StorageError, match="is not the recipe the run was"),
-    ):
-        resume(store, FakeLearner(0.1), store.latest_checkpoint(), config_hash="e")
+    with RunStore.open(new_branch) as store:
+        log = EventLog(store.journal, RunState())
+        with pytest.raises(StorageError, match="is not the recipe the run was"):
+            resume(store, FakeLearner(0.1), log, store.latest_checkpoint(), "e", {})
 
 
 # -- verifiers

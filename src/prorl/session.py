@@ -3,7 +3,7 @@
 What cannot be done raises RecipeError, ModelError or StorageError, with one sentence that says what to do.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import closing, nullcontext
 from functools import partial
 from pathlib import Path
@@ -168,40 +168,37 @@ def _run(
     interrupt = interrupt or Interrupt(console.say)
     config, plan, tokenizer = session.config, session.plan, store.folder / TOKENIZER
     with alive(store.folder, config.deadlines, step=checkpoint.step if checkpoint else 0) as heart:
-        start: Callable[..., EventLog]
         if checkpoint is None:
             session.backend.sync(0)
             measure_base(store, session, console, heart)
             with explain_no_room(store.folder):
                 session.tokenizer.save_pretrained(tokenizer)
-            start = partial(begin, with_reference=plan.needs_reference)
-        else:
-            start = partial(resume, checkpoint=checkpoint, after=after)
         with console.live(config.steps) as live, closing(Scalars(store.folder / "tb")) as scalars:
             store.interrupt = interrupt  # of the event log, too: on a full disk both wait
             interrupt.heartbeat = heart
+            learner, identity = session.backend.learner, config_hash(config)
+            follow = partial(heart.follow, plan)
+            log = EventLog(store.journal, RunState(), [follow, live, scalars], interrupt)
             with interrupt.listening() if checkpoint is not None else nullcontext():
-                event_log = start(
-                    store,
-                    session.backend.learner,
-                    config_hash=config_hash(config),
-                    environment=build.environment(config, session.tasks, tokenizer),
-                    watchers=[partial(heart.follow, plan), live, scalars],
-                )
+                environment = build.environment(config, session.tasks, tokenizer)
+                if checkpoint is None:
+                    begin(store, learner, log, identity, environment, with_reference=plan.needs_reference)
+                else:
+                    resume(store, learner, log, checkpoint, identity, environment, after=after)
             interrupt.begun = True
             if session.note:
-                event_log.record(Warned(step=event_log.state.step, text=session.note))
+                log.record(Warned(step=log.state.step, text=session.note))
             in_hand = InHand(session.tasks, session.renderer)
             if checkpoint is not None and (dropped := in_hand.restore(checkpoint.path)):
                 text = f"{dropped} groups that were in hand are dropped: they cannot be continued here"
-                event_log.record(Warned(step=event_log.state.step, text=text))
+                log.record(Warned(step=log.state.step, text=text))
             checkpointer = Checkpointer(
-                store, session.backend, event_log, config.save, config.guards, heart, in_hand.snapshot
+                store, session.backend, log, config.save, config.guards, heart, in_hand.snapshot
             )
             run = Run(
                 session=session,
                 store=store,
-                event_log=event_log,
+                event_log=log,
                 checkpointer=checkpointer,
                 in_hand=in_hand,
                 interrupted=interrupt,

@@ -21,7 +21,7 @@ from prorl.loop import Run, train
 from prorl.rollout.partial import InHand
 from prorl.rollout.pipeline import wait_silently
 from prorl.run.checkpoint import Checkpointer
-from prorl.run.journal import Watcher, read_journal
+from prorl.run.journal import EventLog, Watcher, read_journal
 from prorl.run.resume import begin, resume
 from prorl.run.store import RunStore
 from prorl.stopwatch import unheard
@@ -137,19 +137,12 @@ def run_in(
     )
     new = not folder.exists()
     with RunStore.create(folder, {}, report=report) if new else RunStore.open(folder, report=report) as store:
+        event_log = EventLog(store.journal, RunState(), [watch_and_command])
         if new:
-            event_log = begin(
-                store,
-                backend.learner,
-                config_hash="c",
-                with_reference=plan.needs_reference,
-                watchers=[watch_and_command],
-            )
+            begin(store, backend.learner, event_log, "c", {}, with_reference=plan.needs_reference)
         else:
             checkpoint = store.latest_checkpoint()
-            event_log = resume(
-                store, backend.learner, checkpoint, config_hash="c", watchers=[watch_and_command]
-            )
+            resume(store, backend.learner, event_log, checkpoint, "c", {})
         in_hand = InHand(tasks, session.renderer)
         if not new:
             in_hand.restore(checkpoint.path)

@@ -17,7 +17,7 @@ from prorl.control.state import RunState, evolve, fold, from_json
 from prorl.envs import files
 from prorl.envs.files import StorageError
 from prorl.run.checkpoint import intact, is_older
-from prorl.run.journal import EventLog, Journal, Watcher, read_journal
+from prorl.run.journal import EventLog, Journal, read_journal
 from prorl.run.layout import CHECKPOINTS, CONFIG, EVALS, JOURNAL, REFERENCES, SAMPLES, TOKENIZER
 from prorl.run.store import FIRST_REFERENCE, Checkpoint, RunStore
 from prorl.types import Learner
@@ -36,29 +36,27 @@ _ESSENTIAL = {
 def begin(
     store: RunStore,
     learner: Learner,
-    *,
+    log: EventLog,
     config_hash: str,
+    environment: Mapping[str, str],
+    *,
     with_reference: bool,
-    environment: Mapping[str, str] | None = None,
-    watchers: Sequence[Watcher] = (),
-) -> EventLog:
+) -> None:
     """Begin a run: its first reference is the model it starts from."""
-    log = EventLog(store.journal, RunState(), watchers, interrupt=store.interrupt)
     reference = store.write_reference(FIRST_REFERENCE, learner.save_reference) if with_reference else None
-    log.record(Started(config_hash=config_hash, reference_hash=reference, environment=environment or {}))
-    return log
+    log.record(Started(config_hash=config_hash, reference_hash=reference, environment=environment))
 
 
 def resume(
     store: RunStore,
     learner: Learner,
+    log: EventLog,
     checkpoint: Checkpoint,
-    *,
     config_hash: str,
-    environment: Mapping[str, str] | None = None,
+    environment: Mapping[str, str],
+    *,
     after: str = "",
-    watchers: Sequence[Watcher] = (),
-) -> EventLog:
+) -> None:
     """Return a run to a checkpoint: journal, driver state, policy, optimizer and reference.
 
     `environment` is what besides recipe and checkpoint the bits of a result depend on, `after` how the process before
@@ -69,7 +67,7 @@ def resume(
     """
     past, state, told_again = _led_to(store, checkpoint)
     starts = [one.environment for one in past if isinstance(one, (Started, Resumed)) and one.environment]
-    before, now = starts[-1] if starts else {}, environment or {}
+    before = starts[-1] if starts else {}
     # A branch at a checkpoint of its parent says so behind it.
     made = [event for event in told_again if isinstance(event, Resumed)]
     begun = made[-1] if made else Resumed(step=0, config_hash=state.config_hash)
@@ -78,18 +76,17 @@ def resume(
             f"{store.folder / CONFIG} is not the recipe the run was started under: undo the edit, or "
             f"change the recipe on a branch with `prorl train --branch {store.folder.name}`"
         )
-    changes(begun.environment, now, refuse=True)
-    rounding = changes(before, now, refuse=not made)
+    changes(begun.environment, environment, refuse=True)
+    rounding = changes(before, environment, refuse=not made)
     damage = store.journal.damage
     ended = f"taken up again, as {after}" if after else ""
     torn = f"{damage}: what lay behind step {state.step} is set aside" if damage else ""
     told = [Warned(step=state.step, text=text) for text in (ended, torn, *rounding) if text]
     again = [event for event in told_again if not isinstance(event, Resumed)]
     again += [warned for warned in told if warned not in again]
-    log = EventLog(store.journal, state, watchers, interrupt=store.interrupt)
-    _return_to(store, checkpoint, log, state, [replace(begun, step=state.step, environment=now), *again])
+    begun = replace(begun, step=state.step, environment=environment)
+    _return_to(store, checkpoint, log, state, [begun, *again])
     _restore(store, learner, checkpoint, state)
-    return log
 
 
 def roll_back(
