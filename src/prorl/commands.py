@@ -22,7 +22,7 @@ from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
 from prorl.config.checks import no_room
-from prorl.config.recipe import RecipeError, check
+from prorl.config.recipe import RecipeError
 from prorl.config.schema import HPARAMS, RunConfig, StageConfig, setting
 from prorl.control.decide import TOLD_TO_STOP
 from prorl.control.events import CommandGiven
@@ -99,8 +99,7 @@ def tell(
     where there is no run, or no room.
     """
     store = RunStore.open(folder)
-    config = check(store.config, str(folder))
-    command = parse_command(words)
+    config, command = store.config, parse_command(words)
     state = fold(read_events(folder))
     if state.stopped == "done":
         raise CommandError(f"{folder} is done and obeys nothing more; branch it to go on")

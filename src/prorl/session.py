@@ -13,7 +13,7 @@ from prorl.build import Session
 from prorl.cluster.estimate import choose_backend, require_memory
 from prorl.commands import require_overrides
 from prorl.config import recipe
-from prorl.config.recipe import RecipeError, changed, check, config_hash, to_json
+from prorl.config.recipe import RecipeError, changed, config_hash, to_json
 from prorl.config.schema import RunConfig
 from prorl.control.events import Resumed, Warned
 from prorl.control.plan import hparams_at, hparams_now, make_plan
@@ -76,7 +76,7 @@ def resume_run(
     `overrides` may change its runtime settings. `after` is for the journal: how the process before ended, if badly.
     """
     with RunStore.open(folder, report=console.say) as store:
-        before = check(store.config, str(folder))
+        before = store.config
         config = _with_runtime_settings(folder, before, overrides)
         require_tracker(config.log)
         checkpoint = store.latest_checkpoint()
@@ -103,7 +103,7 @@ def branch_run(
     The parent may be training meanwhile. What fails before the directory is made leaves none behind.
     """
     parent = RunStore.open(folder, report=console.say)
-    before = check(parent.config, str(folder))
+    before = parent.config
     config = build.settled(choose_backend(changed(before, {"name": target.name}, overrides))[0])
     require_tracker(config.log)
     require_new(target, to_json(config))

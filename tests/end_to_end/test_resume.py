@@ -319,7 +319,7 @@ def test_what_a_run_cannot_do_later_is_refused_at_its_start(config, halted, tmp_
     ):
         with pytest.raises(ProrlError, match="pip install wandb"):
             start()
-    assert RunStore.open(halted).config["log"] is None
+    assert RunStore.open(halted).config.log is None
     monkeypatch.setattr(Mixture, "validation_problems", lambda *_: ())
     with pytest.raises(RecipeError, match=r"set validation\.every=0"):
         start_run(config, tmp_path / "new", quiet())

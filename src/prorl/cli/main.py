@@ -84,7 +84,7 @@ def train(
     changes = changes_to(overrides, backend, address)
     if full and not dry_run:
         raise ProrlError("--full belongs to --dry-run: it prints every default, too")
-    from prorl.config.recipe import changed, check, load_recipe
+    from prorl.config.recipe import changed, load_recipe
     from prorl.run.store import RunStore
 
     if branch is not None:
@@ -94,7 +94,7 @@ def train(
                 f"{wrong!r}: a branch has its parent's recipe; give changes as section.key=value"
             )
         parent, step = run_at(branch)
-        config = changed(check(RunStore.open(parent).config, str(parent)), {}, changes)
+        config = changed(RunStore.open(parent).config, {}, changes)
         folder = run or RUNS / f"{parent.name}_{'branch' if step is None else step}"
     elif recipe is not None:
         config, what = load_recipe(recipe, changes), [recipe]
@@ -134,10 +134,10 @@ def resume(
     """
     folder, changes = run_folder(run), changes_to(overrides, backend, address)
     if supervise:
-        from prorl.config.recipe import changed, check
+        from prorl.config.recipe import changed
         from prorl.run.store import RunStore
 
-        config = changed(check(RunStore.open(folder).config, str(folder)), {}, changes)
+        config = changed(RunStore.open(folder).config, {}, changes)
         _supervise(["resume", str(folder), *changes], folder, config, changes)
     from prorl.session import resume_run
 

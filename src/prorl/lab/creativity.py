@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from pydantic import TypeAdapter
 
 from prorl.build import warmup_mixture
-from prorl.config.recipe import RecipeError, check
+from prorl.config.recipe import RecipeError
 from prorl.config.schema import RunConfig
 from prorl.envs.datasets.catalogue import Drop, file_rows
 from prorl.envs.errors import ProrlError
@@ -429,7 +429,7 @@ def _warmup_documents(evaluation: Path) -> Iterable[str]:
         raise ProrlError(
             f"{evaluation} lies in no run, so there is no default corpus: name one with --corpus"
         )
-    return warmup_texts(check(RunStore.open(run).config, str(run)))
+    return warmup_texts(RunStore.open(run).config)
 
 
 def warmup_texts(config: RunConfig) -> list[str]:

@@ -17,7 +17,6 @@ from typing import Any
 import yaml
 
 from prorl import __version__
-from prorl.config.recipe import check
 from prorl.config.schema import RUNTIME_SECTIONS, RunConfig
 from prorl.control.events import Intervened, Started, Stepped, Validated
 from prorl.control.plan import hparams_now, make_plan
@@ -78,7 +77,7 @@ def export(
         raise StorageError(f"{target} is there already and nothing is overwritten: choose another folder")
     store = RunStore.open(folder, report=say)
     checkpoint = store.latest_checkpoint() if step is None else store.checkpoint(step)
-    config = check(store.config, str(folder / CONFIG))
+    config = store.config
     story = read_history(folder, up_to=checkpoint.step)
     for note in story.notes:
         say(note)

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from prorl import build
 from prorl.build import Session, check_sandbox
-from prorl.config.recipe import RecipeError, changed, check, load_recipe, longest_limit
+from prorl.config.recipe import RecipeError, changed, load_recipe, longest_limit
 from prorl.config.schema import RunConfig
 from prorl.envs.errors import ProrlError
 from prorl.envs.files import StorageError
@@ -160,7 +160,7 @@ def evaluate(
     if recipe is not None:
         config = load_recipe(recipe, settings)
     elif source.run is not None:
-        config = changed(check(source.run.config, str(source.run.folder)), {}, settings)
+        config = changed(source.run.config, {}, settings)
     else:
         raise ProrlError(f"{model} is no run; for a model, say whose problems it is asked: --recipe NAME")
     config = build.settled(config)

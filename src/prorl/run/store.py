@@ -16,6 +16,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
+from prorl.config.recipe import check
+from prorl.config.schema import RunConfig
 from prorl.control.events import Stepped
 from prorl.envs.files import (
     NoRoomError,
@@ -110,13 +112,14 @@ class RunStore:
         self._release.close()
 
     @property
-    def config(self) -> dict[str, Any]:
-        """The resolved config that the run was created with."""
+    def config(self) -> RunConfig:
+        """The resolved recipe that the run goes by; RecipeError as `check` where it cannot be used."""
         try:
-            return layout.read_config(self.folder)
+            stored = layout.read_config(self.folder)
         except ValueError as error:
             path = self.folder / CONFIG
             raise StorageError(f"{path} cannot be read ({error}): undo what was changed in it") from error
+        return check(stored, str(self.folder))
 
     @property
     def journal(self) -> Journal:
