@@ -21,7 +21,7 @@ from transformers import PreTrainedModel
 
 from prorl.config.schema import LearnerConfig
 from prorl.learn.llama import unsupported_reason
-from prorl.learn.loss import MiniBatchResult, Scoring, TokenScores, check_head, objective, update_stats
+from prorl.learn.loss import Scoring, check_head, objective, update_stats
 from prorl.learn.model import choose_attention
 from prorl.learn.optim import GuardedAdamW
 from prorl.learn.packing import MicroBatch, Row, Share, attention_cost, deal_batch, micro_batch
@@ -130,13 +130,24 @@ class TorchLearner:
         passes may begin with the first mini-batch's at once. Tensors are made for one forward pass at a time, and
         `beat` is called after each. Raises ValueError when the KL term is on without a reference.
         """
-        if hparams.kl_coef != 0 and self._score_reference is None:
-            raise ValueError("kl_coef is not 0 but the learner holds no reference; build it with one")
+        if hparams.kl_coef != 0:
+            self._held_reference()
         scoring = self._scoring(hparams.temperature, self._settings.dtype)
         # Old log-probs are those before the first update, so they are all computed before it.
         old = [self._old_logps(share, scoring, beat) for share in shares]
         begun = self._compute(shares[0], old[0], hparams, first=True) if shares else iter(())
-        return partial(self._finish, shares, old, hparams, begun, beat)
+
+        def finish() -> UpdateStats:
+            totals: list[Tensor] = []
+            norms: list[float | None] = []
+            for number, share in enumerate(shares):
+                first = all(norm is None for norm in norms)
+                sums = self._compute(share, old[number], hparams, first=first) if number else begun
+                totals.append(self._ranks.total(torch.stack(_each(sums, beat)).sum(0)))
+                norms.append(self._optimizer.step(totals[-1][0], hparams))
+            return update_stats(shares, totals, norms, with_kl=hparams.kl_coef != 0)
+
+        return finish
 
     def _compute(
         self, share: Share, old: Sequence[Tensor | None], hparams: HParams, *, first: bool
@@ -156,28 +167,6 @@ class TorchLearner:
         ]
         self._optimizer.zero_grad()
         return self.runner.run(gradient, passes, gradients=True)
-
-    def _finish(
-        self,
-        shares: Sequence[Share],
-        old: Sequence[Sequence[Tensor | None]],
-        hparams: HParams,
-        sums: Iterator[Tensor],  # of the first mini-batch's passes
-        beat: Callable[[], None],
-    ) -> UpdateStats:
-        results: list[MiniBatchResult] = []
-        for number, share in enumerate(shares):
-            if number:
-                first = all(result.grad_norm is None for result in results)
-                sums = self._compute(share, old[number], hparams, first=first)
-            total = self._ranks.total(torch.stack(_each(sums, beat)).sum(0))
-            norm = self._optimizer.step(total[0], hparams)
-            results.append(
-                MiniBatchResult(
-                    sums=total, grad_norm=norm, positions=share.positions, action_tokens=share.action_tokens
-                )
-            )
-        return update_stats(results, with_kl=hparams.kl_coef != 0)
 
     @torch.no_grad()
     def score(self, prompt: Sequence[int], tokens: Sequence[int]) -> list[float]:
@@ -276,7 +265,7 @@ class TorchLearner:
 
     def _held_reference(self) -> PreTrainedModel:
         if self._score_reference is None:
-            raise ValueError("the learner holds no reference; build it with one to reset or save it")
+            raise ValueError("the learner holds no reference; build it with one")
         return self._score_reference.model
 
     def _old_logps(self, share: Share, scoring: Scoring, beat: Callable[[], None]) -> Sequence[Tensor | None]:
@@ -312,14 +301,16 @@ def gradient(held: Held, given: Pass) -> Iterator[Tensor]:
     # Where the engine's log-probs serve as the old ones, only the first update still sees the policy of the step's
     # start, so only it can say how far the two disagree.
     own_BT = logps_BT.detach() if given.first else None
-    scores = TokenScores(
+    loss, measured = objective(
+        micro,
+        given.hparams,
         logps_BT=logps_BT,
         old_BT=micro.engine_logps_BT if given.old_logps is None else given.old_logps,
         start_BT=own_BT if given.old_logps is None else given.old_logps,
         reference_BT=reference_BT,
         entropy_N=entropy_N,
+        denominator=given.denominator,
     )
-    loss, measured = objective(scores, micro, given.hparams, denominator=given.denominator)
     torch.autograd.backward(loss)
     yield measured
 

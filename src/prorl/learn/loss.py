@@ -9,6 +9,7 @@ over tokens, so micro-batches, mini-batches and ranks simply add up; only `updat
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import compress
 
 import torch
 import torch.nn.functional as F
@@ -22,7 +23,7 @@ from prorl.algo.mismatch_correction import POSITIONS, Mismatch, mismatch
 from prorl.control.metrics import ratio
 from prorl.learn.linear import linear
 from prorl.learn.llama import packed_hidden_states
-from prorl.learn.packing import MicroBatch, prefix_mask
+from prorl.learn.packing import MicroBatch, Share, prefix_mask
 from prorl.types import HParams, UpdateStats
 
 HEAD_TOLERANCE = 1e-3  # nats
@@ -164,78 +165,69 @@ def check_head(model: PreTrainedModel, scoring: Scoring) -> None:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TokenScores:
-    """Log-probs (B, T) of a micro-batch's action tokens: now with gradient, at the step's start, of the reference."""
-
-    logps_BT: Tensor
-    old_BT: Tensor
-    start_BT: Tensor | None  # the learner's own at the step's start where it knows them, for the mismatch
-    reference_BT: Tensor | None  # None: no KL term
-    entropy_N: Tensor
-
-
 def objective(
-    scores: TokenScores, micro: MicroBatch, hparams: HParams, *, denominator: int
+    micro: MicroBatch,
+    hparams: HParams,
+    *,
+    logps_BT: Tensor,  # of the policy now, with gradient
+    old_BT: Tensor,  # at the start of the step, ...
+    start_BT: Tensor | None,  # ... and the learner's own then, where it knows them, for the mismatch
+    reference_BT: Tensor | None,  # None: no KL term
+    entropy_N: Tensor,
+    denominator: int,
 ) -> tuple[Tensor, Tensor]:
     """This micro-batch's share of the loss, the token sum over `denominator`, and its `SUMS`, detached."""
-    mask_BT, zero = micro.mask_BT, scores.entropy_N.new_zeros(())
+    mask_BT, zero = micro.mask_BT, entropy_N.new_zeros(())
 
     def compare(learner_BT: Tensor) -> Mismatch:
         bounds = {"low": hparams.mismatch_low, "high": hparams.mismatch_high}
         return mismatch(learner_BT, micro.engine_logps_BT, mask_BT, kind=hparams.mismatch, **bounds)
 
     loss, clipped = policy_loss(
-        scores.logps_BT,
-        scores.old_BT,
+        logps_BT,
+        old_BT,
         micro.advantages_BT,
         mask_BT,
         clip_low=hparams.clip_low,
         clip_high=hparams.clip_high,
         dual_clip=hparams.dual_clip,
-        weights=compare(scores.old_BT).weights,
+        weights=compare(old_BT).weights,
         denominator=denominator,
     )
-    sums = [loss.detach() * denominator, zero, scores.entropy_N.sum(), clipped, zero, zero, zero]
+    sums = [loss.detach() * denominator, zero, entropy_N.sum(), clipped, zero, zero, zero]
     sums += [zero] * (2 * len(POSITIONS))
-    if scores.reference_BT is not None:
-        penalty_BT = kl_penalty(scores.logps_BT, scores.reference_BT, estimator=hparams.kl_estimator)
+    if reference_BT is not None:
+        penalty_BT = kl_penalty(logps_BT, reference_BT, estimator=hparams.kl_estimator)
         loss = loss + hparams.kl_coef * penalty_BT[mask_BT].sum() / denominator
         # One measure for all estimators, as ceilings and detectors read it: the one without heavy tails.
-        kl = kl_penalty(scores.logps_BT.detach(), scores.reference_BT, estimator="k2")[mask_BT].sum()
+        kl = kl_penalty(logps_BT.detach(), reference_BT, estimator="k2")[mask_BT].sum()
         sums[:2] = loss.detach() * denominator, kl
-    if scores.start_BT is not None:
-        found = compare(scores.start_BT)
+    if start_BT is not None:
+        found = compare(start_BT)
         sums[4:] = found.abs_log_w, found.out_of_bounds, found.tokens, *found.factors, *found.counts
     return loss, torch.stack([value.float() for value in sums])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MiniBatchResult:
-    """One mini-batch: its `SUMS` over all ranks, and its gradient norm, None where the optimizer refused the step."""
+def update_stats(
+    shares: Sequence[Share], totals: Sequence[Tensor], norms: Sequence[float | None], *, with_kl: bool
+) -> UpdateStats:
+    """Means over the action tokens of the applied updates; None where there is nothing to average.
 
-    sums: Tensor
-    grad_norm: float | None
-    positions: int
-    action_tokens: int
-
-
-def update_stats(results: Sequence[MiniBatchResult], *, with_kl: bool) -> UpdateStats:
-    """Means over the action tokens of the applied updates; None where there is nothing to average."""
-    applied = [result for result in results if result.grad_norm is not None]
-    refused = [result.grad_norm is None for result in results]
+    Of each mini-batch: its `SUMS` over all ranks, and its gradient norm, None where the optimizer refused the step.
+    """
+    applied = [norm is not None for norm in norms]
     none = torch.zeros(len(SUMS) + 2 * len(POSITIONS))
-    sums = sum((result.sums.double().cpu() for result in applied), none).tolist()
+    sums = sum((total.double().cpu() for total in compress(totals, applied)), none).tolist()
     loss, kl, entropy, clipped, mismatch_, out, measured = sums[: len(SUMS)]
     factors, counts = sums[len(SUMS) : -len(POSITIONS)], sums[-len(POSITIONS) :]
-    tokens = sum(result.action_tokens for result in applied)
+    tokens = sum(share.action_tokens for share in compress(shares, applied))
     return UpdateStats(
-        updates=len(applied),
-        skipped=sum(refused),
+        updates=sum(applied),
+        skipped=norms.count(None),
         loss=ratio(loss, tokens),
         kl=ratio(kl, tokens) if with_kl else None,
         entropy=ratio(entropy, tokens),
-        grad_norm=ratio(sum(result.grad_norm or 0.0 for result in applied), len(applied)),
+        grad_norm=ratio(sum(norm or 0.0 for norm in norms), sum(applied)),
         clip_share=ratio(clipped, tokens),
         mismatch=ratio(mismatch_, measured),
         mismatch_out_share=ratio(out, measured),
@@ -244,7 +236,7 @@ def update_stats(results: Sequence[MiniBatchResult], *, with_kl: bool) -> Update
             for first, factor, count in zip(POSITIONS, factors, counts, strict=True)
             if count >= LEAST
         },
-        tokens=sum(result.positions for result in results),
-        action_tokens=sum(result.action_tokens for result in results),
-        skipped_last=[*reversed(refused), False].index(False),
+        tokens=sum(share.positions for share in shares),
+        action_tokens=sum(share.action_tokens for share in shares),
+        skipped_last=[*reversed(applied), True].index(True),
     )
