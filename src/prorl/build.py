@@ -402,13 +402,11 @@ def _local_backend(
 def _ray_backend(
     config: RunConfig, source: str | Path, tokens: PreTrainedTokenizerBase, with_reference: bool
 ) -> tuple[Backend, int, str]:
-    from prorl.cluster.settings import require_packages
-
-    require_packages()
+    config = settled(config)  # which says what is not installed
     from prorl.cluster.backend import start_backend
 
     backend, context = start_backend(
-        settled(config),
+        config,
         learner_settings(config),
         model=_everywhere(source),
         tokenizer=_everywhere(tokens.name_or_path),

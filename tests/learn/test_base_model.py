@@ -150,7 +150,7 @@ def build(
     *,
     fingerprint="copy",
     seed=0,
-    progress=None,
+    progress=lambda *_: None,
     computing=in_this_process,
 ):
     return build_base(

@@ -136,7 +136,7 @@ def build_base(
     seed: int,
     fingerprint: str,
     computing: Callable[[nn.Module], AbstractContextManager[Runner]],
-    progress: Progress | None = None,
+    progress: Progress,
 ) -> Path:
     """The folder of the base that these settings make on `problem_at(0), problem_at(1), …`, trained if not cached.
 
@@ -248,7 +248,7 @@ def train(
     examples: Iterator[Example],
     warmup: WarmupConfig,
     runner: Runner,
-    progress: Progress | None,
+    progress: Progress,
 ) -> list[float]:
     """Train in place on the next `steps * batch_size` examples, fewer if `until_loss` is reached.
 
@@ -270,8 +270,7 @@ def train(
         for optimizer in optimizers:
             optimizer.step()
         losses.append(loss)
-        if progress is not None:
-            progress(step + 1, warmup.steps, loss)
+        progress(step + 1, warmup.steps, loss)
         if len(losses) >= RECENT and fmean(losses[-RECENT:]) <= warmup.until_loss:
             break
     return losses

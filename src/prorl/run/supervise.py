@@ -116,10 +116,10 @@ class Supervisor:
         folder: Path,
         *,
         say: Callable[[str], None],
-        patience: Patience | None = None,
+        patience: Patience,
     ) -> None:
         self._first, self._again, self._folder, self._say = first, again, folder, say
-        self._patience = patience or Patience()
+        self._patience = patience
         self._awaited = {*stop_signals(), AT_ONCE, signal.SIGCHLD, signal.SIGALRM}
         self._asked: signal.Signals | None = None
         self._best = -1  # the most steps any trainer completed, since one of them was rolled back
