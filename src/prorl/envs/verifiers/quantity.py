@@ -48,10 +48,9 @@ class Unit:
 
 ONE, PERCENT = Unit(), Unit(factor=Fraction(1, 100))
 _EXPONENTS = (24, 21, 18, 15, 12, 9, 6, 3, 2, -1, -2, -3, -6, -6, -9, -12, -15, -18)
-_SYMBOL_PREFIXES = dict(zip("YZEPTGMkhdcmµunpfa", _EXPONENTS, strict=True)) | {"da": 1, "K": 3}  # as in Kg
+_PREFIXES = dict(zip("YZEPTGMkhdcmµunpfa", _EXPONENTS, strict=True)) | {"da": 1, "K": 3}  # as in Kg
 _NAMES = "tera giga mega kilo hecto deci centi milli micro nano pico femto"
-_NAME_PREFIXES = dict(zip(_NAMES.split(), (12, 9, 6, 3, 2, -1, -2, -3, -6, -9, -12, -15), strict=True))
-_SHORT = 3  # letters: mol, bar and ohm are written with both kinds of prefixes
+_LONG_PREFIXES = dict(zip(_NAMES.split(), (12, 9, 6, 3, 2, -1, -2, -3, -6, -9, -12, -15), strict=True))
 _RAISED = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺", "0123456789-+")
 _SPELLINGS = tuple((re.compile(pattern), plain) for pattern, plain in (
     (r"\\(?:text|mathrm|mathsf|mathit|mbox|operatorname|rm)\s*\{((?:[^{}]|\{[^{}]*\})*)\}", r" \1 "),
@@ -129,34 +128,25 @@ class _Product(Reader):
 
 
 def _named(name: str) -> Unit | None:
-    exact, _ = _units()
-    unit = exact.get(name) or _prefixed(name)
-    if unit is None and len(name) >= 3:
-        singular = name.lower().removesuffix("s")
-        unit = exact.get(name.lower()) or exact.get(singular)
-        unit = _prefixed(singular) if unit is None and len(name) >= 4 else unit
-    return unit
-
-
-def _prefixed(name: str) -> Unit | None:
-    """Short units take the short prefixes and long names the long ones: neither "kmeter" nor "kilom"."""
-    _, with_prefix = _units()
-    for prefix, exponent in (*_SYMBOL_PREFIXES.items(), *_NAME_PREFIXES.items()):
-        rest = name.removeprefix(prefix)
-        fits = len(rest) == _SHORT or (len(rest) < _SHORT) == (prefix in _SYMBOL_PREFIXES)
-        if rest != name and rest in with_prefix and fits:
-            return replace(with_prefix[rest], factor=with_prefix[rest].factor * Fraction(10) ** exponent)
-    return None
+    exact, prefixed = _units()
+    small, singular = name.lower(), name.lower().removesuffix("s")
+    found = [exact.get(name), prefixed.get(name)]
+    if len(name) >= 3:
+        found += [exact.get(small), exact.get(singular)]
+    if len(name) >= 4:
+        found.append(prefixed.get(singular))
+    return next(filter(None, found), None)
 
 
 @cache
 def _units() -> tuple[dict[str, Unit], dict[str, Unit]]:
-    """All units by name, and those that take prefixes: of each line of the file, those before a bar.
+    """All units by name, and by prefix and name those that take prefixes: of each line of the file, before a bar.
 
-    A definition is `names = factor and base powers`, for a temperature scale with `+ offset` behind it.
+    A definition is `names = factor and base powers`, for a temperature scale with `+ offset` behind it. Names of up
+    to three letters take short prefixes, those from three on long ones: neither "kmeter" nor "kilom".
     """
     exact: dict[str, Unit] = {}
-    with_prefix: dict[str, Unit] = {}
+    prefixed: dict[str, Unit] = {}
     for line in Path(__file__).with_name("units.txt").read_text(encoding="utf-8").splitlines():
         for position, definition in enumerate(line.split("|")):
             names, _, meaning = definition.partition("=")
@@ -165,16 +155,26 @@ def _units() -> tuple[dict[str, Unit], dict[str, Unit]]:
             by_base = dict(re.findall(r"([A-Za-z]+)(-?[0-9]*)", powers))
             dimension = tuple(int(by_base.get(base, "0") or 1) for base in BASES)
             unit = Unit(dimension=dimension, factor=Fraction(size or 1), offset=Fraction(offset or 0))
-            (exact if position else with_prefix).update(dict.fromkeys(names.split(), unit))
-    return exact | with_prefix, with_prefix
+            exact |= dict.fromkeys(names.split(), unit)
+            for name in names.split() if position == 0 else ():
+                fitting = (_PREFIXES if len(name) <= 3 else {}) | (_LONG_PREFIXES if len(name) >= 3 else {})
+                for prefix, power in fitting.items():
+                    prefixed[prefix + name] = replace(unit, factor=unit.factor * Fraction(10) ** power)
+    return exact, prefixed
 
 
 _MAGNITUDES = {"hundred": 2, "thousand": 3, "million": 6, "billion": 9, "trillion": 12}
-_MAGNITUDE = re.compile(rf"({'|'.join(_MAGNITUDES)})s?(?![a-z])\s*")
+_MAGNITUDE = re.compile(rf" ?({'|'.join(_MAGNITUDES)})s?(?![a-z])")
 _PERCENT = re.compile(r"%|percent(?:age)?(?![a-z])")
 _DEGREES = re.compile(r"\^\\circ|degrees?(?![a-z])")
-_WORDS = re.compile(
-    r"(?:[A-Za-z]{3,}|[A-Za-z]{2}(?=\.? [A-Za-z]{2})|dB|Rs|cc|AD|BC|AM|PM|MB|GB|qt|pt)\.?"
+# Of a mathematical answer, with the space before it. Right behind a number two letters are a product, `2mg`, but for
+# these units; so are letters one by one, `2 x y`, but for a few units; a noun has four letters there: `2xyz`.
+_PRODUCT = re.compile(
+    r"(?!(?:[cmk]m|kg|m[lLi]|ft|in|yd|lb|oz|hr|dB|Hz|k[WJ]|ha)(?![A-Za-z]))\S{0,2}[\^{}0-9]*"
+    r"| ?(?!(?:N m|[AVJN] s|[AW] h)$)[A-Za-z](?:\^\{?[2-9]\}?)?(?: [A-Za-z](?:\^\{?[2-9]\}?)?)+"
+)
+_NOUN = re.compile(
+    r"(?: |(?=dB|[A-Za-z]{4}))(?:[A-Za-z]{3,}|[A-Za-z]{2}(?=\.? [A-Za-z]{2})|dB|Rs|cc|AD|BC|AM|PM|MB|GB|qt|pt)\.?"
     r"(?: [A-Za-z]{2,}\.?){0,2} ?(?:\^\{?[23]\}?)?"
 )
 _CHANGES = re.compile(  # words behind a number that change it
@@ -186,11 +186,6 @@ _NAMED = re.compile(
     r"^(?:pH(?![A-Za-z])|(?:\\[A-Za-z]+\s*[A-Za-z]{0,3}|[A-Za-z]{1,3})(?:_\{?\w{1,8}\}?)?\s*(?=[=≈]|\\approx))"
     r"\s*(?:=|\\approx|≈)?\s*"
 )
-# In mathematics two letters right behind a number are a product but for these units, and so are letters one by one.
-_GLUED = re.compile("[cmk]m|kg|m[lLi]|ft|in|yd|lb|oz|hr|dB|Hz|k[WJ]|ha")
-_GLUED_NOUN = re.compile("dB|[A-Za-z]{4}")  # 2xy is a product
-_LETTERS = re.compile(r"[A-Za-z](?:\^\{?[2-9]\}?)?(?: [A-Za-z](?:\^\{?[2-9]\}?)?)+")
-_PRODUCTS = ("N m", "A s", "V s", "J s", "A h", "W h", "N s")
 _POWER_OF_TEN = re.compile(r"10\s*\^|[0-9][eE]")
 _IRRATIONAL = re.compile(r"\\(?:pi|sqrt)(?![A-Za-z])")
 
@@ -220,22 +215,19 @@ def read_amount(text: str) -> Amount | None:
     number, rest = leading_numeral(text)
     if number is None:
         return None
-    spaced, rest = rest[:1].isspace(), rest.strip()
     if match := _MAGNITUDE.match(rest):
         factor = Fraction(10) ** _MAGNITUDES[match[1]]
         number, rest = replace(number, value=number.value * factor, places=None), rest[match.end() :]
-    if _PERCENT.fullmatch(rest):
+    what = rest.strip()
+    if _PERCENT.fullmatch(what):
         return Amount(number=number, unit=PERCENT)
-    if not rest or _DEGREES.fullmatch(rest):
+    if not what or _DEGREES.fullmatch(what):
         return Amount(number=number)
-    words = rest.lower().replace(".", " ").split()
-    letters = rest.rstrip("^{}0123456789")
-    is_variable = not spaced and len(letters) < 3 and not _GLUED.fullmatch(letters)
-    is_variable |= bool(_LETTERS.fullmatch(rest)) and rest not in _PRODUCTS
-    if is_variable or any(map(_CHANGES.fullmatch, words)):
+    words = what.lower().replace(".", " ").split()
+    if _PRODUCT.fullmatch(rest) or any(map(_CHANGES.fullmatch, words)):
         return None
-    unit, is_noun = unit_of(rest), (spaced or _GLUED_NOUN.match(rest)) and _WORDS.fullmatch(rest)
-    return Amount(number=number, unit=unit, written=rest) if unit or is_noun else None
+    unit = unit_of(what)
+    return Amount(number=number, unit=unit, written=what) if unit or _NOUN.fullmatch(rest) else None
 
 
 def same_amount(answer: Amount, gold: Amount) -> bool:
