@@ -8,7 +8,7 @@ interval that it describes, two joined by `or` are a union.
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import pairwise
 from typing import Literal
@@ -117,7 +117,7 @@ def split_top(text: str, separator: str = "(?!)") -> list[str] | None:
     return parts if depth == 0 else None
 
 
-Kind = Literal["set", "union", "()", "[]", "(]", "[)", ":", "rows", "row"]
+Kind = Literal["set", "union", "()", "[]", "(]", "[)", ":", "rows"]
 
 _BRACKETS: tuple[Kind, ...] = ("[]", "[)", "(]", "()")
 _MATRIX = re.compile(r"([^=<>&]*)\\begin\{([pbB]?matrix|array)\}(?:\{[lcr| ]*\})?(.*)\\end\{\2\}", re.DOTALL)
@@ -134,13 +134,11 @@ _VARIABLE = re.compile(r"[A-Za-z]|\\(?:theta|alpha|lambda|mu|phi)")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
-    """Several answers in one; without order where the kind is `set` or `union`.
-
-    The parts of kind `rows` are matrix rows, each to be read by `row_of`.
-    """
+    """Several answers in one; without order where the kind is `set` or `union`. The rows of a matrix are tuples."""
 
     kind: Kind
     items: tuple[str, ...]
+    variable: str = ""  # of an inequality, which is an interval
 
 
 def parts_of(text: str) -> Parts | None:
@@ -149,7 +147,7 @@ def parts_of(text: str) -> Parts | None:
     >>> parts_of("1, 2").kind, parts_of("(1, 2]").items
     ('set', ('1', '2'))
     """
-    readers = (_reals, _builder, _both_signs, _matrix, _either, _list, _union, _bracketed, _ratio)
+    readers = (_matrix, _condition, _reals, _builder, _both_signs, _list, _union, _bracketed, _ratio)
     parts = next((parts for read in readers if (parts := read(text)) is not None), None)
     return parts if parts is not None and len(parts.items) <= MAX_PARTS else None
 
@@ -158,13 +156,8 @@ def _several(kind: Kind, items: Sequence[str] | None) -> Parts | None:
     return Parts(kind=kind, items=tuple(items)) if items is not None and len(items) > 1 else None
 
 
-def row_of(text: str) -> Parts:
-    """The cells of a matrix row."""
-    return Parts(kind="row", items=tuple(cell.strip() for cell in text.split("&")))
-
-
-def relation_of(text: str) -> tuple[str, Parts] | None:
-    """The variable and the interval of an inequality such as `1 < x \\le 2` or `x > 3`; None for anything else."""
+def relation_of(text: str) -> Parts | None:
+    """The interval of an inequality such as `1 < x \\le 2` or `x > 3`; None for anything else."""
     parts = split_top(text, _ORDER)
     if parts is None or not 2 <= len(parts) <= 3 or not all(parts):
         return None
@@ -174,25 +167,24 @@ def relation_of(text: str) -> tuple[str, Parts] | None:
     if signs[0] in (">", r"\ge"):
         parts, signs = parts[::-1], signs[::-1]
     is_open = [sign in ("<", ">") for sign in signs]
-    if len(parts) == 3:
-        low, name, high = parts
-        return (name, _interval(low, high, *is_open)) if _VARIABLE.fullmatch(name) else None
-    low, high = parts
-    if low[:1] == low[-1:] == "|" and _VARIABLE.fullmatch(low[1:-1]):
-        return low[1:-1], _interval(f"-({high})", high, is_open[0], is_open[0])
-    if _VARIABLE.fullmatch(low):
-        return low, _interval(r"-\infty", high, True, is_open[0])
-    return (high, _interval(low, r"\infty", is_open[0], True)) if _VARIABLE.fullmatch(high) else None
+    low, *middle, high = parts
+    if middle:
+        variable = middle[0]
+    elif low[:1] == low[-1:] == "|" and _VARIABLE.fullmatch(low[1:-1]):
+        variable, low, is_open = low[1:-1], f"-({high})", is_open * 2
+    elif _VARIABLE.fullmatch(low):
+        variable, low, is_open = low, r"-\infty", [True, *is_open]
+    else:
+        variable, high, is_open = high, r"\infty", [*is_open, True]
+    if not _VARIABLE.fullmatch(variable):
+        return None
+    return Parts(kind=_BRACKETS[2 * is_open[0] + is_open[1]], items=(low, high), variable=variable)
 
 
 def is_interval(parts: Parts) -> bool:
     """Whether the brackets can only mean an interval: `(1, 2)` may as well be a point."""
     is_open = parts.kind == "()" and any("infty" in end for end in parts.items)
     return len(parts.items) == 2 and (is_open or parts.kind in ("[]", "(]", "[)"))
-
-
-def _interval(low: str, high: str, low_open: bool, high_open: bool) -> Parts:
-    return Parts(kind=_BRACKETS[2 * low_open + high_open], items=(low, high))
 
 
 def _both_signs(text: str) -> Parts | None:
@@ -211,7 +203,7 @@ def _signed(items: Sequence[str]) -> tuple[str, ...]:
 def _reals(text: str) -> Parts | None:
     """The real line, or the intervals between the numbers that are taken out of it."""
     if text == _REALS:
-        return _interval(r"-\infty", r"\infty", True, True)
+        return Parts(kind="()", items=(r"-\infty", r"\infty"))
     match = _HOLES.fullmatch(text)
     if match is None:
         return None
@@ -224,22 +216,22 @@ def _reals(text: str) -> Parts | None:
 
 
 def _builder(text: str) -> Parts | None:
-    r"""`\{x | 1 < x < 2\}`: the interval of its condition, or the union."""
+    r"""`\{x | 1 < x < 2\}`: what its condition describes."""
     match = _BUILDER.fullmatch(text)
-    relation = relation_of(match[2]) if match else None
-    if match is None or relation is None:
-        return _either(match[2]) if match else None
-    return relation[1] if relation[0] == match[1] else None
+    parts = _condition(match[2]) if match else None
+    if match is None or parts is None or parts.variable not in ("", match[1]):
+        return None
+    return replace(parts, variable="")
 
 
-def _either(text: str) -> Parts | None:
-    """`x < 1 or x > 2`: the intervals of inequalities in one variable, as a union."""
+def _condition(text: str) -> Parts | None:
+    """The interval of an inequality, or `x < 1 or x > 2`: the union of those of several in one variable."""
     relations = [relation_of(part.strip()) for part in _OR.split(text)]
     found = [relation for relation in relations if relation is not None]
-    if not len(relations) == len(found) >= 2 or len({variable for variable, _ in found}) > 1:
+    if len(found) < len(relations) or len({relation.variable for relation in found}) > 1:
         return None
-    items = tuple(f"{each.kind[0]}{', '.join(each.items)}{each.kind[1]}" for _, each in found)
-    return Parts(kind="union", items=items)
+    items = tuple(f"{each.kind[0]}{', '.join(each.items)}{each.kind[1]}" for each in found)
+    return Parts(kind="union", items=items) if len(found) > 1 else found[0]
 
 
 def _matrix(text: str) -> Parts | None:
@@ -249,10 +241,15 @@ def _matrix(text: str) -> Parts | None:
     match = _MATRIX.fullmatch(bare if in_brackets else text)
     if match is None or r"\begin" in match[3]:
         return None
-    rows = [row.strip() for row in re.split(r"\\\\(?:\s*\[[^\]]*\])?", match[3]) if row.strip()]
+    rows = [row.split("&") for row in re.split(r"\\\\(?:\s*\[[^\]]*\])?", match[3]) if row.strip()]
     if factor := match[1].strip().removesuffix("*"):
-        rows = [" & ".join(f"({factor})*({cell})" for cell in row_of(row).items) for row in rows]
-    return Parts(kind="rows", items=tuple(rows))
+        rows = [[f"({factor})*({cell})" for cell in row] for row in rows]
+    return Parts(kind="rows", items=tuple(map(_row, rows)))
+
+
+def _row(cells: Sequence[str]) -> str:
+    bare = [_THOUSANDS.sub("", cell.strip()) for cell in cells]
+    return f"({', '.join(bare)})" if len(bare) > 1 else bare[0]
 
 
 def _list(text: str) -> Parts | None:
@@ -273,9 +270,8 @@ def _bracketed(text: str) -> Parts | None:
     kind = next((kind for kind in _BRACKETS if kind == text[:1] + text[-1:]), None)
     parts = _several(kind, split_top(text[1:-1], "[,;]")) if kind else None
     if parts and kind == "[]" and all(item[:1] == "[" and item[-1:] == "]" for item in parts.items):
-        rows = [split_top(item[1:-1], ",") for item in parts.items]
-        if all(rows):
-            return Parts(kind="rows", items=tuple(" & ".join(cells or ()) for cells in rows))
+        rows = [split_top(item[1:-1], ",") or [item] for item in parts.items]
+        return Parts(kind="rows", items=tuple(map(_row, rows)))
     return parts
 
 

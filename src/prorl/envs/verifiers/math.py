@@ -15,6 +15,7 @@ Only its LaTeX reader is used: the other one evaluates text by `sympy.parse_expr
 import logging
 import re
 from collections.abc import Sequence
+from functools import partial
 from math import prod
 
 from prorl.envs.extract import last_box
@@ -29,7 +30,6 @@ from prorl.envs.verifiers.latex import (
     parts_of,
     read_numeral,
     relation_of,
-    row_of,
     split_top,
 )
 from prorl.envs.verifiers.quantity import leading_irrational, read_amount, same_amount, unit_of
@@ -90,8 +90,7 @@ def gold_verifies(gold: str) -> bool:
 def _is_comparable(text: str) -> bool:
     parts = parts_of(text)
     if parts is not None:
-        cells = [cell for item in parts.items for cell in row_of(item).items]
-        return all(cell != text and _is_comparable(cell) for cell in cells)
+        return all(item != text and _is_comparable(item) for item in parts.items)
     if _PROSE.fullmatch(text):
         return len(text.split()) <= MAX_PROSE_WORDS
     if read_amount(text) or _IN_BASE.fullmatch(text) or text in _READ_ALONE:
@@ -144,10 +143,10 @@ def _without_names(answer: str, gold: str) -> tuple[str, str]:
     named_answer, named_gold = _NAMED.fullmatch(answer), _NAMED.fullmatch(gold)
     if named_answer and named_gold and compact(named_answer[1]) == compact(named_gold[1]):
         return _last_member(named_answer[2]), _last_member(named_gold[2])
-    if (relation := relation_of(gold)) and named_answer and compact(named_answer[1]) == compact(relation[0]):
+    given, wanted = relation_of(answer), relation_of(gold)
+    if wanted and named_answer and compact(named_answer[1]) == wanted.variable:
         return _last_member(named_answer[2]), gold  # `x \in (2, \infty)` is `x > 2`
-    given = relation_of(answer)
-    if given and named_gold and r"\in" in gold and compact(named_gold[1]) == compact(given[0]):
+    if given and named_gold and r"\in" in gold and compact(named_gold[1]) == given.variable:
         return _last_member(named_gold[2]), answer  # and the reverse
     if not _SIGN.search(gold) and not named_gold:
         return _last_member(named_answer[2] if named_answer else answer), gold
@@ -191,18 +190,12 @@ def _as_words(answer: str, gold: str, depth: int) -> bool | None:
 
 
 def _as_parts(answer: str, gold: str, depth: int) -> bool | None:
-    given, expected = relation_of(answer), relation_of(gold)
-    if given and expected:
-        return given[0] == expected[0] and _same_parts(given[1], expected[1], depth)
     parts, wanted = parts_of(answer), parts_of(gold)
-    if expected and parts:
-        return _same_parts(parts, expected[1], depth)
-    if given and wanted:
-        return is_interval(wanted) and _same_parts(given[1], wanted, depth)
     if parts and wanted:
-        return _same_parts(parts, wanted, depth)
+        is_met = wanted.variable == parts.variable if wanted.variable else is_interval(wanted)
+        return (is_met or not parts.variable) and _same_parts(parts, wanted, depth)
     alone = parts or wanted
-    if alone is None:
+    if alone is None or alone.variable:
         return None
     if alone.kind != "set" or len(alone.items) != 1:
         return False
@@ -213,22 +206,18 @@ def _as_parts(answer: str, gold: str, depth: int) -> bool | None:
 def _same_parts(answer: Parts, gold: Parts, depth: int) -> bool:
     if len(answer.items) != len(gold.items):
         return False
-    if {answer.kind, gold.kind} == {"set", "()"}:
-        named, bare = (answer, gold) if answer.kind == "set" else (gold, answer)
-        names = [name[1] for item in named.items if (name := _NAMED.fullmatch(item))]
-        if _is_assignment(named, bare) and names == sorted(names):  # `x = 1, y = 2` is `(1, 2)`
-            return all(_equal(a, b, depth + 1) for a, b in zip(answer.items, gold.items, strict=True))
-    if answer.kind != gold.kind:
-        return False
-    if gold.kind == "rows":
-        rows = zip(answer.items, gold.items, strict=True)
-        return all(_same_parts(row_of(a), row_of(b), depth) for a, b in rows)
-    if gold.kind not in ("set", "union") or _is_assignment(answer, gold) or _is_assignment(gold, answer):
-        pairs = zip(answer.items, gold.items, strict=True)
-        return all(_equal(a, b, depth + 1) for a, b in pairs)
+    is_assigned = _is_assignment(answer, gold) or _is_assignment(gold, answer)
+    if answer.kind != gold.kind:  # but `x = 1, y = 2` is `(1, 2)`
+        names = [name[1] for item in answer.items + gold.items if (name := _NAMED.fullmatch(item))]
+        is_point = {answer.kind, gold.kind} == {"set", "()"} and not gold.variable
+        if not (is_point and is_assigned and names == sorted(names)):
+            return False
+    same = partial(_equal, depth=depth + 1)
+    if is_assigned or gold.kind not in ("set", "union"):
+        return all(map(same, answer.items, gold.items))
     left = list(gold.items)
     for item in answer.items:
-        found = next((other for other in left if _equal(item, other, depth + 1)), None)
+        found = next((other for other in left if same(item, other)), None)
         if found is None:
             return False
         left.remove(found)
