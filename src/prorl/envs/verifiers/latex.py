@@ -44,7 +44,7 @@ _COMMANDS = {name: plain for names, plain in (
 ) for name in names.split()}  # fmt: skip
 _COMMAND = re.compile(r"\\([A-Za-z]+)")
 _FONT = re.compile(
-    r"\\(?:text|textbf|textit|textrm|texttt|mathrm|mathbf|mathit|mathsf|mbox|operatorname|boxed|fbox)\*?\s*"
+    r"\\(?:text|textbf|textit|textrm|texttt|mathrm|mathbf|mathit|mathsf|mbox|rm|operatorname|boxed|fbox)\*?\s*"
     r"\{((?:[^{}]|\{[^{}]*\})*)\}"
 )
 _SPACE = re.compile(r"(?<!\\)\\[,;:> ]|~")
