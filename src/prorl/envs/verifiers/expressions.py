@@ -1,25 +1,26 @@
 """Expressions that a model wrote, read and computed by our own reader: nothing is compiled, expanded or simplified.
 
-One reader has five grammars: number games in exact fractions, sympy's notation with derivatives, propositional logic,
+One reader has five grammars: number games in exact fractions, sympy's notation, propositional logic,
 the LaTeX of `formula.py` and products of units. Reading computes: an expression is read once per point. Each grammar
 bounds length, depth and values, so the time is linear in the length of the text.
 """
 
 from __future__ import annotations
 
-import cmath
 import re
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
+from functools import cache
 from operator import add, and_, eq, mul, or_, sub, truediv
 from random import Random
 from typing import Any, ClassVar
 
 MAX_POLYNOMIAL_CHARS = 2000
 POINTS = 5  # at which an antiderivative is tried
+PRECISION = 60  # decimal digits carried by default
+LARGEST = 1e30  # of the values of an antiderivative
 
 
 class UnreadableError(ValueError):
@@ -196,96 +197,67 @@ def coefficients(text: str) -> dict[Monomial, int] | None:
     return {monomial: total for monomial, total in totals.items() if total}
 
 
-@dataclass(frozen=True, slots=True)
-class Dual:
-    """A value and its derivative by the variable."""
+@cache
+def context(precision: int = PRECISION) -> Any:
+    """A private mpmath context, so that nobody else's precision changes; imported when first needed."""
+    from mpmath import MPContext
 
-    value: complex
-    slope: complex = 0.0
-
-    def __add__(self, other: Dual) -> Dual:
-        return Dual(self.value + other.value, self.slope + other.slope)
-
-    def __sub__(self, other: Dual) -> Dual:
-        return self + Dual(-1) * other
-
-    def __mul__(self, other: Dual) -> Dual:
-        return Dual(self.value * other.value, self.slope * other.value + self.value * other.slope)
-
-    def __truediv__(self, other: Dual) -> Dual:
-        return self * other ** Dual(-1)
-
-    def __pow__(self, other: Dual) -> Dual:
-        """`b^e`, whose slope is `e b^(e-1) b' + b^e log(b) e'`."""
-        b, e = self.value, other.value
-        slope = e * b ** (e - 1) * self.slope if self.slope else 0.0
-        if other.slope:
-            slope += b**e * cmath.log(b) * other.slope
-        return Dual(b**e, slope)
+    made = MPContext()
+    made.dps = precision
+    return made
 
 
-_Map = Callable[[complex], complex]
-_FUNCTIONS: Mapping[str, tuple[_Map, _Map]] = {  # function and derivative
-    "exp": (cmath.exp, cmath.exp),
-    "log": (cmath.log, lambda z: 1 / z),
-    "ln": (cmath.log, lambda z: 1 / z),
-    "sqrt": (cmath.sqrt, lambda z: 0.5 / cmath.sqrt(z)),
-    "sin": (cmath.sin, cmath.cos),
-    "cos": (cmath.cos, lambda z: -cmath.sin(z)),
-    "tan": (cmath.tan, lambda z: 1 / cmath.cos(z) ** 2),
-    "asin": (cmath.asin, lambda z: 1 / cmath.sqrt(1 - z * z)),
-    "acos": (cmath.acos, lambda z: -1 / cmath.sqrt(1 - z * z)),
-    "atan": (cmath.atan, lambda z: 1 / (1 + z * z)),
-    "sinh": (cmath.sinh, cmath.cosh),
-    "cosh": (cmath.cosh, cmath.sinh),
-}
-
-_CONSTANTS = {"E": Dual(cmath.e), "pi": Dual(cmath.pi)}
+_FUNCTIONS = ("exp", "log", "ln", "sqrt", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh")
 
 
 class _Calculus(Reader):
-    """sympy's notation, in complex dual numbers, so that a derivative is exact to rounding."""
+    """sympy's notation, in complex numbers."""
 
     token = re.compile(r"\s*([0-9]{1,30}(?:\.[0-9]{1,30})?|[A-Za-z]+|\*\*|[-+*/()])")
     max_chars, max_depth = 1000, 50
+
+    def _checked(self, value: Any) -> Any:
+        if not abs(value) < LARGEST:
+            raise OutOfRangeError
+        return value
 
     def _operand(self) -> Any:
         if self._peek() in ("+", "-"):
             minus = self._next() == "-"
             inner = self._deeper(self._operand)
-            return Dual(-1) * inner if minus else inner
+            return -inner if minus else inner
         base = self._atom()
-        return base ** self._deeper(self._operand) if self._take("**") else base
+        return self._checked(base ** self._deeper(self._operand)) if self._take("**") else base
 
     def _atom(self) -> Any:
         token = self._next()
         if token[0].isdigit():
-            return Dual(float(token))
+            return context().mpc(token)
         if token in self._names:
             return self._names[token]
         if token == "(":
             return self._group(")")
         if token not in _FUNCTIONS or not self._take("("):
             raise UnreadableError
-        inner = self._group(")")
-        function, derivative = _FUNCTIONS[token]
-        return Dual(function(inner.value), derivative(inner.value) * inner.slope if inner.slope else 0.0)
+        return self._checked(getattr(context(), token)(self._group(")")))
 
 
 def is_antiderivative(text: str, integrand: str, variable: str) -> bool:
     """Whether the derivative of the text equals the integrand at random points; `C` is a constant.
 
-    The points are drawn from the text itself, so that no text can be fitted to them.
+    The derivative is a difference quotient, exact to 1e-10. The points are drawn from the text itself, so that no
+    text can be fitted to them.
     """
     rng = Random(text.encode("utf-8", "surrogatepass"))
+    exact = context()
+    step = exact.mpf("1e-20")
+    names = {"E": exact.mpc(exact.e), "pi": exact.mpc(exact.pi)}
     try:
         for _ in range(POINTS):
-            point = _CONSTANTS | {
-                variable: Dual(rng.uniform(0.2, 1.3), 1.0),
-                "C": Dual(rng.uniform(1.0, 9.0)),
-            }
-            slope, value = _Calculus(text, point).value().slope, _Calculus(integrand, point).value().value
-            if not cmath.isclose(slope, value, rel_tol=1e-6, abs_tol=1e-9):
+            point, names["C"] = rng.uniform(0.2, 1.3), exact.mpc(rng.uniform(1.0, 9.0))
+            before, at, after = (names | {variable: exact.mpc(point + move)} for move in (-step, 0, step))
+            slope = (_Calculus(text, after).value() - _Calculus(text, before).value()) / (2 * step)
+            if not exact.almosteq(slope, _Calculus(integrand, at).value(), rel_eps=1e-6, abs_eps=1e-9):
                 return False
     except UNDEFINED:
         return False

@@ -2,13 +2,18 @@
 
 import re
 from fractions import Fraction
-from functools import cache
 from typing import Any
 
 from prorl.envs.seeds import derive
-from prorl.envs.verifiers.expressions import UNDEFINED, OutOfRangeError, Reader, UnreadableError
+from prorl.envs.verifiers.expressions import (
+    PRECISION,
+    UNDEFINED,
+    OutOfRangeError,
+    Reader,
+    UnreadableError,
+    context,
+)
 
-PRECISION = 60  # decimal digits carried by default
 SPARE_DIGITS = 20  # of these, those that no value may need: magnitudes stay below 10^(precision - spare)
 AGREEING_DIGITS = 45  # of the 60 carried
 WIDE = 1000  # digits carried where a value such as 2^{2024} needs them
@@ -27,16 +32,6 @@ _GREEK = re.compile(
     "alpha|beta|gamma|delta|(?:var)?epsilon|zeta|eta|(?:var)?theta|kappa|lambda|mu|nu|xi|rho|sigma|tau|(?:var)?phi|chi"
     "|psi|omega|Gamma|Delta|Theta|Lambda|Sigma|Phi|Psi|Omega|hbar|ell"
 )
-
-
-@cache
-def _context(precision: int = PRECISION) -> Any:
-    """A private mpmath context, so that nobody else's precision changes; imported when first needed."""
-    from mpmath import MPContext
-
-    context = MPContext()
-    context.dps = precision
-    return context
 
 
 class _Formula(Reader):
@@ -58,7 +53,7 @@ class _Formula(Reader):
         self._in_argument = False
         self._point = point
         self._log_base = log_base
-        self._math = _context(precision)
+        self._math = context(precision)
         self._largest = self._math.mpf(10) ** (precision - SPARE_DIGITS)
 
     def _checked(self, value: Any) -> Any:
@@ -105,7 +100,7 @@ class _Formula(Reader):
             raise OutOfRangeError
         if base.imag != 0 or base.real > 0 or exponent.imag != 0:
             return self._checked(self._math.power(base, exponent))
-        nint = _context().nint
+        nint = context().nint
         near = (q for q in (1, 3, 5, 7, 9) if abs(exponent.real * q - nint(exponent.real * q)) < 1e-25)
         root = next(near, None)  # the odd q for which the exponent is p/q
         if root is None:
@@ -231,13 +226,13 @@ def same_formula(one: str, other: str) -> bool | None:
 
 def constant(formula: str) -> Fraction | None:
     """The real constant that the formula is, to 45 decimals; None if it is none."""
-    context = _context()
+    exact = context()
     try:
         reader = _Formula(formula, 0)
         value = reader.value()
         if reader.has_variables or not _close(value, value.real):
             return None
-        scaled = context.nint(value.real * context.mpf(10) ** AGREEING_DIGITS)
+        scaled = exact.nint(value.real * exact.mpf(10) ** AGREEING_DIGITS)
         return Fraction(int(scaled), 10**AGREEING_DIGITS)
     except UNDEFINED:
         return None
@@ -272,4 +267,4 @@ def _same(one: str, other: str, log_base: int | None, precision: int) -> bool:
 def _close(one: Any, other: Any, precision: int = PRECISION) -> bool:
     scale = max(1, abs(one), abs(other))
     agreeing = precision - PRECISION + AGREEING_DIGITS
-    return bool(abs(one - other) <= scale * _context(precision).mpf(10) ** -agreeing)
+    return bool(abs(one - other) <= scale * context(precision).mpf(10) ** -agreeing)
