@@ -84,7 +84,7 @@ def test_a_server_that_cannot_be_replaced_is_a_sandbox_error(tier, monkeypatch):
 def test_a_server_that_hangs_is_replaced(monkeypatch):
     with Sandbox.open(Policy(tier="B")) as sandbox:
         os.kill(server_pid(sandbox), signal.SIGSTOP)
-        monkeypatch.setattr("prorl.envs.sandbox.sandbox.GRACE_SECONDS", 0.5)
+        monkeypatch.setattr("prorl.envs.sandbox.link.GRACE_SECONDS", 0.5)
         job = Job(source="print(2)", inputs=("",), limits=Limits(seconds=1.0))
         assert [result.value for result in sandbox.run(job)] == ["2\n"]
 

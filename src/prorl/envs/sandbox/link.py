@@ -26,6 +26,7 @@ from prorl.envs.sandbox.inside.protocol import END, HEADER, HELLO, JOB, OUTPUT, 
 from prorl.envs.sandbox.jobs import Limits, Reply
 
 START_SECONDS = 30.0  # a fresh interpreter on a busy machine
+GRACE_SECONDS = 10.0  # beyond a job's own limit, which the server enforces, before the server counts as hung
 MAX_FRAME = 1 << 20
 CHUNK = 1 << 16
 # the order of a set of strings, and with it a verdict, must not differ between two servers;
@@ -90,10 +91,8 @@ class Link:
             self.close()
             raise
 
-    def request(
-        self, program: bytes, stdin: bytes | None, limits: Limits, *, result_bytes: int, grace: float
-    ) -> Reply:
-        """Have one child run; wait for the limit's seconds and at most `grace` more.
+    def request(self, program: bytes, stdin: bytes | None, limits: Limits, *, result_bytes: int) -> Reply:
+        """Have one child run; wait for the limit's seconds and at most `GRACE_SECONDS` more.
 
         `program` is JSON of source, entry and inputs; `stdin` is of a script, None where a function is called;
         `result_bytes` bounds the report. Raises ServerLost where no answer is complete in time. After any exception
@@ -106,7 +105,7 @@ class Link:
             "result_bytes": result_bytes,
         }
         payload = json.dumps({**order, **asdict(limits)}).encode()
-        deadline = time.monotonic() + limits.seconds + grace
+        deadline = time.monotonic() + limits.seconds + GRACE_SECONDS
         self._send(HEADER.pack(JOB, len(payload)) + payload + program + given, deadline)
         return self._reply(deadline)
 

@@ -22,7 +22,6 @@ from prorl.envs.sandbox.jobs import LINE_EXTRA, CaseResult, Job, Limits, Reply
 from prorl.envs.sandbox.link import Link, SandboxError, ServerLost, Tier, command, find_numpy
 
 ATTEMPTS = 2
-GRACE_SECONDS = 10.0  # beyond a job's own limit, which the server enforces, before the server counts as hung
 MAX_RESULT_BYTES = 8 << 20  # of all inputs of a job together: parsed JSON takes twenty times its length
 
 NOT_CONTAINED_AT_C = (
@@ -158,9 +157,7 @@ class Sandbox:
             try:
                 if self._link is None:
                     self._link = Link(command(self.tier, numpy=self._numpy))
-                reply = self._link.request(
-                    program, given, limits, result_bytes=result_bytes, grace=GRACE_SECONDS
-                )
+                reply = self._link.request(program, given, limits, result_bytes=result_bytes)
             except ServerLost as error:
                 reason = str(error)
                 self.close()

@@ -7,9 +7,9 @@ of their own, so that rad/s is no Hz. (pint takes 0.6 s to load, and reads `kmet
 
 `same_amount` compares mathematical answers: the unit stands in the problem, so it may be left out. `quantity_equal`
 compares STEM answers: a unit is required exactly where the gold answer has one. Values are compared in the unit of
-the gold answer, so that a tolerance in °C is not one in K, and within 1 % unless the caller says otherwise: STEM
-answers are rounded at various places. A gold answer that is a bare whole number is a count and has to be met exactly.
-A word that is no unit, as in `3 apples` or `70 dB`, may be left out, and two such words have to be the same.
+the gold answer, so that a tolerance in °C is not one in K, and within 1 %, as STEM answers are rounded somewhere.
+A gold answer that is a bare whole number is a count and has to be met exactly. A word that is no unit, as in
+`3 apples` or `70 dB`, may be left out, and two such words have to be the same.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from prorl.envs.verifiers.expressions import Reader, UnreadableError
 from prorl.envs.verifiers.formula import constant
 from prorl.envs.verifiers.latex import Numeral, agree, leading_numeral, normalised
 
-REL_TOL = 0.01
+TOLERANCE = Fraction(1, 100)  # relative
 MAX_CHARS, MAX_UNIT_CHARS = 200, 60
 MAX_WORDS = 8  # behind a constant such as \pi/4, tried as its unit
 MAX_POWER = 12
@@ -256,14 +256,15 @@ def read_quantity(text: str) -> Amount | None:
     if number is None:
         return None
     rest = rest.strip().removeprefix("*").strip()
-    if not rest or (unit := unit_of(rest)):
-        return Amount(number=number, unit=unit if rest else None)
+    unit = unit_of(rest)
+    if unit or not rest:
+        return Amount(number=number, unit=unit)
     counted = read_amount(text)
     return counted and replace(counted, unit=None)
 
 
-def quantity_equal(answer: str, gold: str, *, rel_tol: float = REL_TOL) -> bool:
-    """Whether the answer is the gold quantity, up to the relative tolerance, in whatever unit of its kind.
+def quantity_equal(answer: str, gold: str) -> bool:
+    """Whether the answer is the gold quantity, up to one percent, in whatever unit of its kind.
 
     A bare gold accepts an answer with a unit only if the numbers agree: the gold does not say in which unit.
     """
@@ -281,7 +282,7 @@ def quantity_equal(answer: str, gold: str, *, rel_tol: float = REL_TOL) -> bool:
         candidates = [number * one.unit.factor, *([number] if one.unit == PERCENT else ())]
     is_whole = other.number.places is None and expected.denominator == 1 and not _POWER_OF_TEN.search(gold)
     is_count = other.unit is None and is_whole
-    most = 0 if is_count else Fraction(rel_tol) * abs(expected)
+    most = 0 if is_count else TOLERANCE * abs(expected)
     return any(value is not None and abs(value - expected) <= most for value in candidates)
 
 
