@@ -111,6 +111,7 @@ WRONG = [
     ("2", "2mg"), (r"\frac{3}{2}", r"\frac{3}{2}kT"), (r"\frac12", r"\frac{1}{2} m g"), ("2", "2nm"), ("2", "2PV"),
     ("5 twelfths", "5"), ("3 sixteenths", "3"), ("3 root two", "3"), ("5 degrees below zero", "5"),
     ("10", "2x=10"), ("f(3)=5", "f(2)=5"), ("1<x<2", r"x\in[1,2]"), ("1<x<2", r"y\in[1,2]"), ("x=3, y=2", "(2,3)"),
+    ("x=1, y=2", "1<x<2"),
     (r"\frac{n(n+1)}{2}", r"\binom{n}{2}"), ("1+i", r"\{\pm 1 \pm i\}"), ("0, 1+i", r"0, \pm 1 \pm i"), ("2", "2abc"),
     (r"(\frac{1}{2})^{100}(\frac{1}{3})^{60}", r"(\frac{1}{2})^{100}(\frac{1}{3})^{61}"),
     # a coefficient alone, a part of a number
