@@ -180,7 +180,7 @@ _CHANGES = re.compile(  # words behind a number that change it
 )
 _NAMED = re.compile(
     r"^(?:pH(?![A-Za-z])|(?:\\[A-Za-z]+\s*[A-Za-z]{0,3}|[A-Za-z]{1,3})(?:_\{?\w{1,8}\}?)?\s*(?=[=≈]|\\approx))"
-    r"\s*(?:=|\\approx|≈)?\s*"
+    r"(?:\s*(?:=|\\approx|≈))*\s*"
 )
 _POWER_OF_TEN = re.compile(r"10\s*\^|[0-9][eE]")
 _IRRATIONAL = re.compile(r"\\(?:pi|sqrt)(?![A-Za-z])")
