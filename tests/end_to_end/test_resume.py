@@ -17,7 +17,7 @@ import torch
 from rich.console import Console as RichConsole
 
 from prorl.commands import require_overrides
-from prorl.config.recipe import RecipeError, changed, check, load_recipe
+from prorl.config.recipe import RecipeError, changed, load_recipe
 from prorl.config.schema import RunConfig
 from prorl.control.events import ReferenceReset, Resumed, StageEntered, Started, Stepped, Validated, Warned
 from prorl.control.state import fold
@@ -329,9 +329,9 @@ def test_what_a_run_cannot_do_later_is_refused_at_its_start(config, halted, tmp_
 def test_what_the_operator_has_set_must_fit_where_a_run_goes_on(uninterrupted, tmp_path):
     run = Path(shutil.copytree(uninterrupted, tmp_path / "run"))
     config, held = RunStore.open(run).config, replace(fold(events(run)), overrides={"top_p": 0.9})
-    require_overrides(check(config, "run"), held)
+    require_overrides(config, held)
     with pytest.raises(RecipeError, match="top_p"):
-        require_overrides(changed(check(config, "run"), {}, ["backend=ray"]), held)
+        require_overrides(changed(config, {}, ["backend=ray"]), held)
 
 
 def test_a_branch_may_begin_at_any_checkpoint(uninterrupted, tmp_path):
@@ -370,7 +370,7 @@ def test_a_branch_is_settled_as_a_new_run_is_and_begins_in_an_empty_folder(unint
         uninterrupted, branch, ["threads=0", "workers=1", "device=auto", "backend=auto"], quiet(), step=4
     )
     config = RunStore.open(branch).config
-    assert (config["threads"] >= 1, config["device"], config["backend"]) == (True, "cpu", "local")
+    assert (config.threads >= 1, config.device, config.backend) == (True, "cpu", "local")
     assert [path.name for path in tmp_path.iterdir()] == ["branch"]
     (tmp_path / "taken").mkdir()
     (tmp_path / "taken" / "slurm.out").touch()
