@@ -37,7 +37,7 @@ def watched(**rows):
     return planned(PLAN, detectors=some_detectors(**rows))
 
 
-def dies(*_):
+def dies(*_, **__):
     """As if the process were killed here."""
     raise KeyboardInterrupt
 
@@ -205,13 +205,23 @@ def test_where_no_checkpoint_is_old_enough_as_in_a_branch_the_oldest_has_to_do(t
     assert (told.from_step, told.step) == (9, 8)
 
 
-@pytest.mark.parametrize("moment", ["fold", "discard", "restore"])
-def test_a_kill_in_a_roll_back_gives_back_nothing_that_was_undone(tmp_path, moment, monkeypatch):
-    """Neither before the journal says so, nor while checkpoints are set aside, nor before the learner is restored."""
-    commands = {7: "kl.coef=0.5", 11: "roll-back=5"}
+@pytest.mark.parametrize(
+    ("moment", "words"),
+    [
+        *((moment, "roll-back=5") for moment in ("fold", "discard", "restore", "save")),
+        *((moment, "roll-back") for moment in ("restore", "save")),
+    ],
+)
+def test_a_kill_in_a_roll_back_gives_back_nothing_that_was_undone(tmp_path, monkeypatch, moment, words):
+    """Before the journal says so, while checkpoints move, before the learner is restored, or before the save."""
+    commands = {7: "kl.coef=0.5", 11: words}
 
     def run(name, **given):
         return run_in(tmp_path / name, STRICT, save=SaveConfig(every=5, keep_last=9), **given)
+
+    def watch(event, state) -> None:
+        if moment == "save" and isinstance(event, Intervened):
+            dies()
 
     assert run("undisturbed", commands=commands).stopped == "done"
     places = {
@@ -220,15 +230,15 @@ def test_a_kill_in_a_roll_back_gives_back_nothing_that_was_undone(tmp_path, mome
         "restore": (FakeLearner, "restore"),
     }
     with monkeypatch.context() as patch:
-        patch.setattr(*places[moment], dies)
+        if moment in places:
+            patch.setattr(*places[moment], dies)
         with pytest.raises(KeyboardInterrupt):
-            run("killed", commands=commands)
+            run("killed", commands=commands, watch=watch)
     assert run("killed").stopped == "done"
     once, again = tmp_path / "undisturbed", tmp_path / "killed"
-    assert [event.action for event in of(again, Intervened)] == ["roll_back"]
-    assert [event.refused for event in of(again, CommandGiven)] == [
-        event.refused for event in of(once, CommandGiven)
-    ]
+    (back,), (expected,) = (of(folder, Intervened) for folder in (again, once))
+    assert back == (replace(expected, from_step=9) if moment == "fold" else expected)  # the checkpoint before
+    assert of(again, CommandGiven) == of(once, CommandGiven)
     assert [event.kl_coef for event in of(again, Stepped)] == [event.kl_coef for event in of(once, Stepped)]
 
 
@@ -551,41 +561,11 @@ def test_a_pause_that_a_stop_ended_is_not_obeyed_again_after_a_roll_back(tmp_pat
     assert read_history(folder).paused is None
 
 
-def die(*_, **__):
-    raise KeyboardInterrupt
-
-
-@pytest.mark.parametrize("words", ["roll-back", "roll-back=5"])
-@pytest.mark.parametrize("moment", ["in the middle", "before it is saved"])
-def test_a_kill_during_a_roll_back_undoes_nothing_of_it(tmp_path, monkeypatch, words, moment):
-    def run(folder, **changes):
-        return run_in(folder, STRICT, save=SaveConfig(every=5, keep_last=9), **changes)
-
-    told = {7: "kl.coef=0.5", 11: words}
-    assert run(tmp_path / "whole", commands=told).stopped == "done"
-
-    def watch(event, state) -> None:
-        if moment == "before it is saved" and isinstance(event, Intervened):
-            raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        if moment == "in the middle":
-            patch.setattr(FakeLearner, "restore", die)
-        with pytest.raises(KeyboardInterrupt):
-            run(tmp_path / "run", commands=told, watch=watch)
-    assert run(tmp_path / "run").stopped == "done"
-    for kind in (Intervened, CommandGiven):
-        assert of(tmp_path / "run", kind) == of(tmp_path / "whole", kind)
-    assert [step.kl_coef for step in of(tmp_path / "run", Stepped)] == [
-        step.kl_coef for step in of(tmp_path / "whole", Stepped)
-    ]
-
-
 def test_a_kill_between_the_moves_of_a_roll_back_leaves_a_run_that_goes_on(tmp_path, monkeypatch):
     plan = planned(PLAN, steps=300, validation=some_validations(every=0), reset=some_resets())
     save = SaveConfig(every=10, keep_last=2, keep_every=20)
     with monkeypatch.context() as patch:
-        patch.setattr(RunStore, "_discard", die)
+        patch.setattr(RunStore, "_discard", dies)
         with pytest.raises(KeyboardInterrupt):
             run_in(tmp_path / "run", plan, commands={295: "roll-back=20"}, save=save)
     assert run_in(tmp_path / "run", plan, save=save).stopped == "done"
