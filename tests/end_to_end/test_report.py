@@ -3,11 +3,9 @@
 import json
 import os
 
-import pytest
-
 from prorl.cli.runs import report_at_the_end
 from support import events
-from support.commands import done, refused
+from support.commands import done
 from support.journals import run_with
 
 STEPS = [events.stepped(step) for step in range(1, 4)]
@@ -29,14 +27,6 @@ def test_one_run_has_its_report_beside_it_and_several_have_theirs_here(tmp_path,
 def test_a_run_that_has_not_made_a_step_has_a_report(tmp_path):
     done("report", run_with(tmp_path / "new", []), "--out", tmp_path / "deep" / "file.html")
     assert (tmp_path / "deep" / "file.html").stat().st_size > 1_000_000
-
-
-@pytest.mark.parametrize("missing", ["config.json", "journal.jsonl"])
-def test_what_is_no_run_is_refused_in_a_sentence(tmp_path, missing):
-    folder = run_with(tmp_path / "a", STEPS)
-    (folder / missing).unlink()
-    assert "holds no run" in refused("report", folder)
-    assert not (folder / "report.html").exists()
 
 
 def test_a_run_does_not_fail_for_want_of_a_report(tmp_path, capsys):

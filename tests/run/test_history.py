@@ -356,32 +356,6 @@ def test_runs_are_found_below_a_folder(run, tmp_path):
     assert runs_below(tmp_path / "nowhere") == []
 
 
-BIRTHS = [
-    Started(config_hash="c", reference_hash="aaaa"),
-    stepped(1),
-    reset(2, hash="bbbb"),
-    Resumed(step=2, config_hash="d", branched_from="nano@2"),
-    reset(5, name="ref_002", parent="ref_001", reason="stage", optimizer="clear", hash="cccc"),
-    Resumed(step=5, config_hash="d"),
-]
-
-
-def test_every_reference_is_told_with_birth_reason_parent_and_optimizer(tmp_path):
-    run = read_history(run_with(tmp_path / "run", BIRTHS))
-    assert [(one.name, one.step, one.reason, one.parent, one.optimizer) for one in run.references] == [
-        ("ref_000", 0, "start", "", "new"),
-        ("ref_001", 2, "schedule", "ref_000", "keep"),
-        ("ref_002", 5, "stage", "ref_001", "clear"),
-    ]
-
-
-def test_a_run_without_penalty_has_none(tmp_path):
-    run = read_history(
-        run_with(tmp_path / "run", [Started(config_hash="c", reference_hash=None), stepped(1)])
-    )
-    assert run.references == []
-
-
 @pytest.mark.parametrize(
     ("harm", "said"),
     [

@@ -13,7 +13,7 @@ from prorl.lab.report.summary import changes, grave, lineage_section, recipe_sec
 from prorl.run.history import read_history
 from support import events
 from support.evaluations import evaluation, results
-from support.journals import lines, run_with
+from support.journals import run_with
 
 CALM = events.rollout_stats(errors=0, truncated=0.01, unanswered=0.01)
 
@@ -150,22 +150,6 @@ def test_every_reference_is_told_with_its_birth_reason_parent_and_optimizer(tmp_
 def test_a_run_without_penalty_held_none(tmp_path):
     section = lineage_section(read(tmp_path, [Started(config_hash="c", reference_hash=None)]))
     assert "No reference was ever held" in section.html
-
-
-@pytest.mark.parametrize(
-    "tail",
-    [
-        lines([events.reset(12, name="ref_003", parent="ref_002")])[:-9],
-        b'{"kind":"reference_reset","step":12,"from_the_future":1}\n',
-        b'{"kind":"unheard_of","step":12}\n',
-        b'not "reference_reset" at all\n',
-    ],
-)
-def test_what_cannot_be_read_is_passed_over(tmp_path, tail):
-    whole = lineage_section(read(tmp_path, EVENTS))
-    with (tmp_path / "journal.jsonl").open("ab") as file:
-        file.write(tail)
-    assert lineage_section(read_history(tmp_path)) == whole
 
 
 # -- the recipe
