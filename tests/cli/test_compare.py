@@ -71,31 +71,6 @@ def test_a_step_that_a_run_has_not_reached_is_refused(runs):
     assert "seed1 has only 2 steps" in refused("compare", "longer", "seed1", "--step", "3")
 
 
-def test_runs_that_are_called_the_same_are_told_by_their_paths(runs):
-    write_run(runs / "old" / "longer")
-    found = data("longer", runs / "old" / "longer")["run", "steps"]
-    assert list(found)[1:] == ["runs/longer", str(runs / "old" / "longer")]
-
-
-def test_a_folder_without_a_run_is_refused(runs):
-    assert "check the name" in refused("compare", "seed1", "nowhere")
-
-
-def test_a_narrow_terminal_cuts_no_key_and_no_value_off(runs, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "80")
-    text = "a long instruction on how to answer, which has no end"
-    write_run(runs / "told", [], model={"path": "x", "warmup": {"corpus_problems": 12345}}, instruction=text)
-    shown = done("compare", "seed1", "told", "longer", "seed2")
-    assert "…" not in shown
-    assert "model.warmup.corpus_problems" in shown
-    assert "answer" in shown
-
-
-def test_a_recipe_cannot_mark_up_the_terminal(runs):
-    write_run(runs / "loud", [], instruction="[bold]x[/bold] [link=http://x]y")
-    assert "[bold]x[/bold] [link=http://x]y" in done("compare", "seed1", "loud")
-
-
 def test_a_damaged_journal_is_said_beside_the_state_of_its_run(runs):
     journal = runs / "longer" / "journal.jsonl"
     journal.write_bytes(journal.read_bytes().replace(b'"cursor":30', b'"cursor":31'))

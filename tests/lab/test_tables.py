@@ -125,6 +125,8 @@ def test_a_terminal_that_is_too_narrow_loses_no_cell(aligned):
     assert all(name in shown for name in names)
     last = [line.split() for line in shown.splitlines() if line.startswith("0 ")]
     assert last == [[str(number) for number in range(12)]] * 4
+    long = Table(title="", columns=("key", "n"), rows=(("model.warmup." * 9, 1),))
+    assert "…" not in printed([long], width=30, aligned=aligned)
 
 
 @pytest.mark.parametrize(
