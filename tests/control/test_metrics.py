@@ -11,14 +11,14 @@ from rich.console import Console as RichConsole
 import prorl
 from prorl.control import detectors, metrics
 from prorl.control.events import RolloutStats, Stepped, Validated
-from prorl.control.metrics import STEP, VALIDATION, WATCHED, Metric, overhead, step_line, text
+from prorl.control.metrics import STEP, VALIDATION, WATCHED, Metric, overhead, step_line
 from prorl.control.state import RunState, evolve
 from prorl.lab.report import compare, curves, summary
 from prorl.lab.report.curves import curve_sections
 from prorl.lab.watch import console, scalars
 from prorl.run.history import read_history
 from prorl.types import UpdateStats
-from support.events import blind, evaluated, rollout_stats, stepped
+from support.events import evaluated, rollout_stats, stepped
 from support.journals import run_with
 
 NEW = Metric(
@@ -80,12 +80,6 @@ def test_every_measured_mean_is_in_the_table():
     found = ((part + one.name, one.type) for cls, part in parts.items() for one in fields(cls))
     wanted = {name for name, kind in found if kind == "float | None"}
     assert wanted <= {metric.key for metric in (*STEP, *VALIDATION)}
-
-
-def test_what_was_not_measured_is_a_dash():
-    assert {
-        text(one, one.value(blind(1))) for one in STEP if one.key.startswith("update.") and "*" not in one.key
-    } == {"–"}
 
 
 @pytest.mark.parametrize(

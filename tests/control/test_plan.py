@@ -3,8 +3,6 @@
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from prorl.config.fields import RampConfig
 from prorl.config.recipe import RecipeError
@@ -18,14 +16,6 @@ RAMP = RampConfig(ramp="linear", start=0, end=1, steps=10)
 
 def staged(*stages, **settings):
     return make_plan(recipe(stages=stages, **settings))
-
-
-@given(*[st.integers(0, most) for most in (5, 5, 10, 40)], st.sampled_from([0.0, 0.1, 2.0]))
-def test_the_length_penalty_is_on_when_its_cycle_is(on_steps, off_steps, start_step, step, weight):
-    cycle = {"on_steps": on_steps, "off_steps": off_steps, "start_step": start_step}
-    plan = make_plan(recipe(length_penalty=cycle | {"weight": weight}))
-    on = step >= start_step and on_steps and (step - start_step) % (on_steps + off_steps) < on_steps
-    assert hparams_at(plan, step).length_weight == (weight if on else 0.0)
 
 
 def test_every_hparam_holds_what_the_recipe_says():

@@ -60,23 +60,6 @@ def test_pass_rates_by_hand():
     }
 
 
-def test_the_interval_of_the_mean_is_about_its_gain():
-    before = [result(index, 1, domain=domain) for index, domain in enumerate(["math"] * 9 + ["code"])]
-    after = [result(index, 3 if index < 9 else 1, domain=one.domain) for index, one in enumerate(before)]
-    (found,) = gains(pair(evaluation(before), evaluation(after)))
-    intervals = {one.label: (one.differences[0].low, one.differences[0].high) for one in found.rows}
-    assert intervals["math"] == (0.5, 0.5)  # all changed alike
-    assert intervals["mean"] == (0.25, 0.25)  # the domains weigh alike
-
-
-def test_problems_are_paired_by_name_and_those_without_a_partner_or_judged_response_left_out():
-    shuffled = evaluation([*reversed(AFTER.problems), result(9, 4)])
-    assert rates(BASE, shuffled) == rates(BASE, AFTER)
-    silent = evaluation([*AFTER.problems[:1], result(1, 0, samples=0, errors=4), AFTER.problems[2]])
-    math = gains(pair(BASE, silent))[0].rows[0]
-    assert (math.problems, math.differences[0].base, math.differences[0].trained) == (1, 0.0, 0.25)
-
-
 def test_parts_stay_apart_levels_are_one_and_single_samples_have_one_k():
     parts = [result(0, 2), result(0, 0, part="ood"), result(0, 4, part="levels")]
     found = rates(evaluation(parts), evaluation([result(0, 4), result(0, 1, part="ood"), parts[2]]))

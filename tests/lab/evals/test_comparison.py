@@ -60,7 +60,8 @@ def test_so_it_is_where_guesses_are_often_right(samples, rate):
 
 
 def test_only_problems_that_both_were_judged_on_are_paired_and_a_level_is_another_problem():
-    base, trained = results([1, 2, 3]), results([4, 5])[::-1]
+    base = [*results([1, 2, 3]), result(0, 0, index=4, errors=4)]
+    trained = [result(0, 0, index=2, errors=4), *results([4, 5])[::-1], result(1, index=4)]
     assert [(move.base.solved, move.trained.solved) for move in paired(base, trained)] == [(1, 4), (2, 5)]
     assert paired([result(1, level=1, part="levels")], [result(1, level=2, part="levels")]) == []
 

@@ -48,10 +48,6 @@ def test_domains_weigh_alike_and_their_rates_are_those_of_validations():
         assert domain_rates(problems, k) == pytest.approx(of_domain)
 
 
-def test_a_problem_with_fewer_judged_responses_is_counted_with_those_it_has():
-    assert rates([result(1, 2)], (16,)).tolist() == [[1.0]]
-
-
 def test_of_answered_responses_the_format_is_no_longer_seen():
     silent, mixed = result(0, 16, index=0, unanswered=16), result(4, 16, index=1, unanswered=12)
     (left,) = answered_only([silent, mixed])
