@@ -164,13 +164,3 @@ def test_a_name_with_a_slash_is_a_hub_id_unless_something_lies_there(tmp_path, m
     assert request.local is not None
     for path in ("rows/train.jsonl", "/data/rows", "rows.parquet", "a/b/c"):
         assert SourceRequest(name="mine", kind="math", path=path).local is not None
-
-
-def test_a_folder_as_on_the_hub_has_splits(tmp_path):
-    folder = tmp_path / "data"
-    folder.mkdir()
-    for split in ("train", "test"):
-        write_jsonl(folder / f"{split}.jsonl", [{"question": f"{split}?", "answer": "1"}])
-    request = SourceRequest(name="mine", kind="math", path=str(folder), split="test")
-    prepare([request], tmp_path / "out", lambda *_: None)
-    assert first(DatasetTask("mine", tmp_path / "out")).prompt.startswith("test?")

@@ -13,7 +13,7 @@ from pyarrow import parquet
 from prorl.envs.datasets import prepare as module
 from prorl.envs.datasets.catalogue import SOURCES, DataError, SourceRequest
 from prorl.envs.datasets.prepare import DatasetTask, describe_needs, file_of, read_about, require_prepared
-from support.data_rows import AMC, DEEPSCALER, ROWS, USABLE, write_jsonl, write_parquet
+from support.data_rows import AMC, DEEPSCALER, ROWS, write_jsonl
 
 
 def prepare(requests, folder, told=lambda name, rows: None, **settings):
@@ -46,16 +46,6 @@ def source(tmp_path):
 @pytest.fixture
 def folder(tmp_path):
     return tmp_path / "prepared"
-
-
-@pytest.mark.parametrize("write", [write_jsonl, write_parquet])
-def test_all_sources_of_the_catalogue_are_prepared_from_local_files(write, source, folder, run):
-    names = [name for name in USABLE if name != "eurus2_code_validation"]  # its rows overlap with the others
-    reports = prepare([source(name, write=write) for name in names], folder, run=run)
-    assert [report.name for report in reports] == names
-    for report in reports:
-        assert sum(report.kept.values()) == report.rows == len(ROWS[report.name]), report.dropped
-    assert {path.name for path in folder.iterdir()} == {f"{name}.parquet" for name in names}
 
 
 def test_training_data_is_split_by_its_questions_and_evaluation_data_is_all_test(source, folder):
