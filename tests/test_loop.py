@@ -22,7 +22,7 @@ from prorl.rollout.pipeline import WaitEnded, wait_silently
 from prorl.run.history import read_history
 from prorl.run.store import RunStore
 from support.defaults import planned, some_resets
-from support.fake_backend import FakeBackend, FakeEngine, FakeJudge, FakeLearner
+from support.fake_backend import FakeBackend, FakeEngine, FakeJudge
 from support.fake_runs import PLAN, OutJudge, events, of, run_in, timeless
 from support.mishaps import AMISS, CURSED, make_mishap
 from support.recipes import recipe
@@ -412,9 +412,3 @@ def test_interrupting_between_stages_changes_nothing(staged, tmp_path, stop):
     assert run_in(folder, STAGED, until=lambda state: state.step == stop).step == stop
     run_in(folder, STAGED)
     assert timeless(events(folder)) == timeless(events(staged))
-
-
-def test_the_policy_learns_through_all_of_it(staged):
-    learner = FakeLearner(0.0)
-    learner.restore(staged / "checkpoints" / "step_000012")
-    assert learner.skill > 0.5

@@ -17,11 +17,6 @@ pytestmark = pytest.mark.usefixtures("workplace")
 # -- recipes that cannot be used
 
 
-def test_a_missing_recipe_names_the_nearest(workplace):
-    assert "did you mean 'nano'?" in refused("train", "nanoo")
-    assert tree(workplace) == {}
-
-
 @pytest.mark.parametrize(
     ("text", "said"),
     [
