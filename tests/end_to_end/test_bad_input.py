@@ -39,20 +39,13 @@ def test_a_broken_recipe_is_refused(workplace, text, said):
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        (["optimizer.l=1"], "did you mean 'optimizer.lr'?"),
-        (["steps"], "section.key=value"),
         (["steps=[1"], "flow sequence"),
         (["tasks.aritmetic.weight=1"], "did you mean 'arithmetic'?"),
         (["tasks.arithmetic.levels={9: 1}"], "no level [9]"),
         (["instruction=???"], "Missing mandatory value: instruction"),
         (["instruction=\udcff"], "surrogates not allowed"),
         (["tasks={}"], "'tasks={}' changes nothing"),
-        (
-            ["tasks.arithmetic.levels={1: -1}"],
-            "tasks.arithmetic.levels.1: Input should be greater than or equal to 0",
-        ),
         (["tasks.arithmetic.levels={1: 0}"], "arithmetic"),
-        (["name=../../x"], "name '../../x' cannot be a folder below runs/"),
         (["steps=" + 5000 * "9"], "Exceeds the limit"),
         (["steps=" + 3000 * "[" + 3000 * "]"], "nested too deeply"),
         (

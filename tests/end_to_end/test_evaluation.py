@@ -140,11 +140,9 @@ def test_another_question_belongs_to_another_evaluation(copy):
     assert "temperature: 1.0 → 0.5" in refused("eval", copy, *FEW, "evaluation.temperature=0.5")
 
 
-@pytest.mark.parametrize("architecture", ["llama", "gpt_neox"])
-def test_a_greedy_evaluation_asks_once_and_says_so(write_recipe, models, workplace, architecture):
-    recipe = write_recipe(workplace, architecture)
+def test_a_greedy_evaluation_asks_once_and_says_so(recipe, models, workplace):
     asked = (*FEW, "evaluation.temperature=0", "evaluation.top_p=0.95", "--out", "out")
-    said = done("eval", models[architecture], "--recipe", recipe, *asked)
+    said = done("eval", models["llama"], "--recipe", recipe, *asked)
     assert (
         "temperature=0 is greedy: all responses to a problem are equal, so each is asked once, not 4 times"
         in said

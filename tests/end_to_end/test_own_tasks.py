@@ -117,8 +117,6 @@ def test_rows_that_change_between_two_runs_are_prepared_anew(recipe):
     ("override", "sentence"),
     [
         ("tasks.reversed_words.use=nowhere.py:X", "the file cannot be read"),
-        ("tasks.reversed_words.use=mine/my_tasks.py:Nothing", "it has no Nothing, only"),
-        ("tasks.reversed_words.use=mine/my_tasks.py:WORDS", "no task can be made of it"),
         ("tasks.reversed_words.levels.9=1", "its trained levels are"),
         ("tasks.reversed_words.path=x.jsonl", "leave out `path`"),
         ("tasks.say.kind=math", "leave one out"),
