@@ -236,21 +236,9 @@ def test_a_refilling_worker_ends_when_its_responses_do(benchmark):
 
 
 def test_a_laptop_makes_whole_steps(benchmark, capsys):
-    few = [
-        "--layers",
-        "1",
-        "--width",
-        "16",
-        "--limit",
-        "3",
-        "--prompt",
-        "4",
-        "--steps",
-        "1",
-        "--threads",
-        "1",
-    ]
-    benchmark("laptop").main(few)
+    benchmark("laptop").main(
+        ["--layers", "1", "--width", "16", "--limit", "3", "--prompt", "4", "--steps", "1", "--threads", "1"]
+    )
     assert "| float32 |" in capsys.readouterr().out
 
 

@@ -58,11 +58,8 @@ def test_equal_responses_in_full_batches_take_what_full_engines_take(model):
     assert max(decoded(model, full, 0, lengths)) == pytest.approx(full.full(0, jobs), rel=0.01)
 
 
-@given(st.lists(st.integers(1, 60), min_size=1, max_size=30), st.integers(1, 8))
-def test_every_response_is_decoded_to_its_length(lengths, rows):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(BENCHMARKS)
-        model = importlib.import_module("cluster_model")
+@given(lengths=st.lists(st.integers(1, 60), min_size=1, max_size=30), rows=st.integers(1, 8))
+def test_every_response_is_decoded_to_its_length(model, lengths, rows):
     ends = decoded(model, engine(model, rows, weights=0.0, per_token=0.0), 3, lengths)
     # a clock that ticks once per iteration: response i waits for a free row and then takes its length
     free = [0] * rows
@@ -72,11 +69,8 @@ def test_every_response_is_decoded_to_its_length(lengths, rows):
         assert end == free[first]
 
 
-@given(st.lists(st.integers(1, 60), min_size=1, max_size=30), st.integers(20, 90))
-def test_a_full_cache_delays_responses_and_loses_none(lengths, cache):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(BENCHMARKS)
-        model = importlib.import_module("cluster_model")
+@given(lengths=st.lists(st.integers(1, 60), min_size=1, max_size=30), cache=st.integers(20, 90))
+def test_a_full_cache_delays_responses_and_loses_none(model, lengths, cache):
     wide, narrow = (
         decoded(model, engine(model, 8, weights=0.0, per_token=0.0, cache=tokens), 3, lengths)
         for tokens in (1e9, cache)

@@ -205,11 +205,6 @@ class Broken(ProceduralTask):
         ("draft(f'{rng.random()}', None, '', '1')", "None", "could not tell"),
         ("draft(f'{rng.random()}', None, '', '1')", "1 / 0", "ZeroDivisionError"),
         ("draft(f'{rng.random()}', None, '', '1')", "exit(0)", "SystemExit"),
-        (
-            "draft(f'{rng.random()}', None, '', '1')",
-            "float(answer == '2')",
-            "known solution of problem 0 scores 0",
-        ),
     ],
 )
 def test_a_check_finds_what_a_task_does_not_keep(own, generate, score, fault):

@@ -28,9 +28,10 @@ TEACHES, EASY = ("1", "0"), ("1", "1")
 PARTIAL = planned(PLAN, sampling=PLAN.config.sampling.model_copy(update={"partial": 1.0}))
 
 
-def steps(script, hparams, count, *, share=0.5, shuffle=None, partial=1.0, max_age=100):
+def steps(script, hparams, count, *, share=0.5, shuffle=None, partial=1.0, max_age=100, order=None):
     """Steps after one another on a data order that repeats the script, the policy's version growing."""
     sampler = scripted_sampler(lambda draw, sample: script[draw % len(script)][sample], shuffle=shuffle)
+    sampler.engine.order = order or sampler.engine.order
     cursor, in_hand, found = 0, (), []
     for step in range(count):
         sampler.engine.version = VERSION + step
@@ -109,28 +110,18 @@ def test_what_was_begun_otherwise_is_begun_anew(change):
     assert len([request for request in sampler.engine.requests if request.draw == 2]) == 2
 
 
-def test_what_is_too_old_is_begun_anew():
-    def run(max_age):
-        sampler = scripted_sampler(lambda draw, sample: TEACHES[sample])
-        sampler.engine.order = lambda draw: draw == 0  # the first problem is never among the first to end
-        cursor, in_hand, ages = 0, (), []
-        for step in range(6):
-            sampler.engine.version = VERSION + step
-            asked = {
-                "expected_share": 1.0,
-                "seed": 1,
-                "clock": Stopwatch(),
-                "partial": 1.0,
-                "max_age": max_age,
-            }
-            batch = collect(sampler, problem, HPARAMS, cursor=cursor, in_hand=in_hand, **asked)
-            cursor, in_hand = batch.cursor, batch.in_hand
-            ages += [
-                sampler.engine.version - one.policy_version for o in in_hand for one in o.group.unfinished
-            ]
-        return max(ages)
-
-    assert run(max_age=2) <= 2 < run(max_age=100)
+@pytest.mark.parametrize(("max_age", "ages"), [(2, range(1, 3)), (100, range(3, 6))])
+def test_what_is_too_old_is_begun_anew(max_age, ages):
+    """Of a problem that is never among the first to end."""
+    last = {"order": lambda draw: draw == 0}
+    _, found = steps([TEACHES], HPARAMS, 6, share=1.0, max_age=max_age, **last)
+    oldest = [
+        VERSION + step - one.policy_version
+        for step, batch in enumerate(found)
+        for open_ in batch.in_hand
+        for one in open_.group.unfinished
+    ]
+    assert max(oldest) in ages
 
 
 def test_turned_off_what_is_in_hand_is_finished_first():

@@ -93,7 +93,9 @@ def test_an_end_that_was_meant_is_the_end(supervisor, folder, said, status):
     assert said == []
 
 
-@pytest.mark.parametrize("death", ["die()", "die(signal.SIGSEGV)", "sys.exit(70)", "sys.exit(71)"])
+@pytest.mark.parametrize(
+    "death", ["die()", "die(signal.SIGSEGV)", "sys.exit(70)", "sys.exit(71)", "heart(0); os._exit(1)"]
+)
 def test_a_crash_is_followed_by_another_trainer(supervisor, folder, said, death):
     assert supervisor(f"if life == 0: {death}").run() == 0
     assert lives(folder) == ["first", "first"]
@@ -157,11 +159,6 @@ def test_who_cannot_begin_in_the_place_of_one_that_did_not_end_by_itself_is_trie
     code = f"if life == 0: {end}\nif life == 1: sys.exit(1)\nheart(3).close()"
     assert supervisor(code).run() == (1 if tried == 1 else 0)
     assert len(lives(folder)) == tried
-
-
-def test_one_that_a_library_ends_before_anything_is_saved_is_begun_again(supervisor, folder):
-    assert supervisor("if life == 0: heart(0); os._exit(1)").run() == 0
-    assert lives(folder) == ["first", "first"]
 
 
 def test_a_disk_that_stays_away_is_not_taken_for_a_run_that_saved_nothing(supervisor, folder, said):
