@@ -11,26 +11,19 @@ from transformers import (
 
 from prorl.learn.llama import packed_hidden_states
 from prorl.learn.packing import prefix_mask
+from support.tiny import FOUR_HEADS
 
-SHAPE = {
-    "vocab_size": 40,
-    "hidden_size": 32,
-    "intermediate_size": 48,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "max_position_embeddings": 128,
-}
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32, "rope_theta": 10000.0}
 MODELS = {
-    "llama": lambda: LlamaForCausalLM(LlamaConfig(**SHAPE, num_key_value_heads=4)),
+    "llama": lambda: LlamaForCausalLM(LlamaConfig(**FOUR_HEADS, num_key_value_heads=4)),
     "llama with biases": lambda: LlamaForCausalLM(
-        LlamaConfig(**SHAPE, num_key_value_heads=2, attention_bias=True, mlp_bias=True)
+        LlamaConfig(**FOUR_HEADS, num_key_value_heads=2, attention_bias=True, mlp_bias=True)
     ),
     "llama, yarn": lambda: LlamaForCausalLM(
-        LlamaConfig(**SHAPE, num_key_value_heads=1, rope_parameters=YARN)
+        LlamaConfig(**FOUR_HEADS, num_key_value_heads=1, rope_parameters=YARN)
     ),
-    "qwen2": lambda: Qwen2ForCausalLM(Qwen2Config(**SHAPE, num_key_value_heads=2)),
-    "qwen3": lambda: Qwen3ForCausalLM(Qwen3Config(**SHAPE, num_key_value_heads=2, head_dim=16)),
+    "qwen2": lambda: Qwen2ForCausalLM(Qwen2Config(**FOUR_HEADS, num_key_value_heads=2)),
+    "qwen3": lambda: Qwen3ForCausalLM(Qwen3Config(**FOUR_HEADS, num_key_value_heads=2, head_dim=16)),
 }
 
 

@@ -25,19 +25,12 @@ from prorl.learn.loss import Scoring, check_head, score, token_logprobs
 from prorl.learn.packing import micro_batch, plan_rows
 from prorl.types import PromptActions
 from support.learners import FUSED, action_of
+from support.tiny import NARROW
 
-SIZES = {
-    "vocab_size": 40,
-    "hidden_size": 16,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "num_key_value_heads": 1,
-    "intermediate_size": 32,
-}
 MODELS = {
-    "qwen2": lambda: Qwen2ForCausalLM(Qwen2Config(**SIZES)),
-    "qwen3": lambda: Qwen3ForCausalLM(Qwen3Config(**SIZES, head_dim=8)),
-    "llama": lambda: LlamaForCausalLM(LlamaConfig(**SIZES)),
+    "qwen2": lambda: Qwen2ForCausalLM(Qwen2Config(**NARROW)),
+    "qwen3": lambda: Qwen3ForCausalLM(Qwen3Config(**NARROW, head_dim=8)),
+    "llama": lambda: LlamaForCausalLM(LlamaConfig(**NARROW)),
     "gpt2": lambda: GPT2LMHeadModel(GPT2Config(n_embd=16, n_layer=2, n_head=2, vocab_size=40)),
 }
 SHARING = ["qwen2", "qwen3", "llama"]
@@ -228,13 +221,13 @@ def test_plain_heads_are_accepted(name, fused_head):
 def test_a_model_whose_rotation_depends_on_the_batch_is_refused():
     factors = {"short_factor": [1.0] * 4, "long_factor": [2.0] * 4, "original_max_position_embeddings": 32}
     rope = {"rope_type": "longrope", "rope_theta": 1e4, "partial_rotary_factor": 1.0, **factors}
-    shape = SIZES | {"max_position_embeddings": 256, "pad_token_id": 0, "rope_parameters": rope}
+    shape = NARROW | {"max_position_embeddings": 256, "pad_token_id": 0, "rope_parameters": rope}
     with pytest.raises(ValueError, match="Phi3ForCausalLM rotates by other frequencies"):
         check_head(Phi3ForCausalLM(Phi3Config(**shape, original_max_position_embeddings=32)), PLAIN)
 
 
 def test_a_model_that_caps_its_logits_is_refused():
     torch.manual_seed(0)
-    model = Gemma2ForCausalLM(Gemma2Config(**SIZES, head_dim=8, final_logit_softcapping=0.5)).eval()
+    model = Gemma2ForCausalLM(Gemma2Config(**NARROW, head_dim=8, final_logit_softcapping=0.5)).eval()
     with pytest.raises(ValueError, match="Gemma2ForCausalLM does not compute its logits"):
         check_head(model, PLAIN)

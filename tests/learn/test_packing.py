@@ -13,6 +13,7 @@ from transformers import (
 from prorl.learn.packing import Row, attention_cost, gather_rows, micro_batch, plan_rows, prefix_mask
 from prorl.types import Action, PromptActions, log_probs, token_ids
 from support.learners import action_of
+from support.tiny import NARROW
 
 CPU = torch.device("cpu")
 
@@ -132,20 +133,10 @@ def test_rows_of_equal_length_keep_their_order():
     assert gather_rows(rows, budget=4) == [rows[:2], rows[2:]]
 
 
-SIZES = {
-    "vocab_size": 50,
-    "hidden_size": 16,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "num_key_value_heads": 1,
-    "intermediate_size": 32,
-}
-
-
 def test_cost_of_attention_counts_inner_weights_and_ignores_the_vocabulary():
-    small = attention_cost(Qwen2ForCausalLM(Qwen2Config(**SIZES)))
-    more_words = attention_cost(Qwen2ForCausalLM(Qwen2Config(**{**SIZES, "vocab_size": 500})))
-    wider = attention_cost(Qwen2ForCausalLM(Qwen2Config(**{**SIZES, "intermediate_size": 64})))
+    small = attention_cost(Qwen2ForCausalLM(Qwen2Config(**NARROW)))
+    more_words = attention_cost(Qwen2ForCausalLM(Qwen2Config(**{**NARROW, "vocab_size": 500})))
+    wider = attention_cost(Qwen2ForCausalLM(Qwen2Config(**{**NARROW, "intermediate_size": 64})))
     assert small == more_words
     assert wider < small
 
@@ -153,11 +144,11 @@ def test_cost_of_attention_counts_inner_weights_and_ignores_the_vocabulary():
 def test_architectures_that_may_not_honour_the_mask_do_not_share():
     sliding = {"use_sliding_window": True, "sliding_window": 8, "max_window_layers": 1}
     assert attention_cost(GPT2LMHeadModel(GPT2Config(n_embd=16, n_layer=1, n_head=2, vocab_size=50))) is None
-    assert attention_cost(MistralForCausalLM(MistralConfig(**SIZES))) is None
-    assert attention_cost(Qwen2ForCausalLM(Qwen2Config(**SIZES, **sliding))) is None
+    assert attention_cost(MistralForCausalLM(MistralConfig(**NARROW))) is None
+    assert attention_cost(Qwen2ForCausalLM(Qwen2Config(**NARROW, **sliding))) is None
 
 
 def test_prompts_are_shared_only_where_a_boolean_mask_hides():
     # eager attention adds the mask, so that "hidden" would add 0 and "seen" 1
-    assert attention_cost(Qwen2ForCausalLM(Qwen2Config(**SIZES, attn_implementation="sdpa"))) is not None
-    assert attention_cost(Qwen2ForCausalLM(Qwen2Config(**SIZES, attn_implementation="eager"))) is None
+    assert attention_cost(Qwen2ForCausalLM(Qwen2Config(**NARROW, attn_implementation="sdpa"))) is not None
+    assert attention_cost(Qwen2ForCausalLM(Qwen2Config(**NARROW, attn_implementation="eager"))) is None

@@ -21,16 +21,9 @@ from prorl.learn.llama import unsupported_reason
 from prorl.local.decoder import Decoder, FallbackDecoder, LlamaDecoder, best_width, pack
 from prorl.local.engine import LocalEngine
 from prorl.types import Request, Sampling
+from support.tiny import FOUR_HEADS
 
-VOCAB = 40
-SHAPE = {
-    "vocab_size": VOCAB,
-    "hidden_size": 32,
-    "intermediate_size": 48,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "max_position_embeddings": 128,
-}
+VOCAB = FOUR_HEADS["vocab_size"]
 YARN = {"rope_type": "yarn", "rope_theta": 100.0, "factor": 4.0, "original_max_position_embeddings": 32}
 PROMPTS = ((5, 6, 7), (8, 9, 1, 2, 3, 4, 11), (7,), (12, 30, 31, 2))
 
@@ -43,7 +36,7 @@ def randomise(model):
 
 
 def qwen2(**options):
-    return randomise(Qwen2ForCausalLM(Qwen2Config(**SHAPE, num_key_value_heads=2, **options)))
+    return randomise(Qwen2ForCausalLM(Qwen2Config(**FOUR_HEADS, num_key_value_heads=2, **options)))
 
 
 def gpt2():
@@ -55,12 +48,12 @@ MODELS = {
     "qwen2-tied": lambda: qwen2(tie_word_embeddings=True),
     "qwen2-untied-yarn": lambda: qwen2(tie_word_embeddings=False, rope_parameters=YARN),
     "qwen3": lambda: randomise(
-        Qwen3ForCausalLM(Qwen3Config(**SHAPE, num_key_value_heads=2, head_dim=16, attention_bias=True))
+        Qwen3ForCausalLM(Qwen3Config(**FOUR_HEADS, num_key_value_heads=2, head_dim=16, attention_bias=True))
     ),
     "llama-one-key-head-biased": lambda: randomise(
-        LlamaForCausalLM(LlamaConfig(**SHAPE, num_key_value_heads=1, attention_bias=True, mlp_bias=True))
+        LlamaForCausalLM(LlamaConfig(**FOUR_HEADS, num_key_value_heads=1, attention_bias=True, mlp_bias=True))
     ),
-    "llama-no-groups": lambda: randomise(LlamaForCausalLM(LlamaConfig(**SHAPE, num_key_value_heads=4))),
+    "llama-no-groups": lambda: randomise(LlamaForCausalLM(LlamaConfig(**FOUR_HEADS, num_key_value_heads=4))),
     "gpt2-fallback": gpt2,
 }
 
@@ -117,7 +110,7 @@ def test_unknown_variants_are_refused_and_served_by_the_fallback(options, reason
 
 def test_layers_that_are_no_attention_are_refused():
     model = Lfm2ForCausalLM(
-        Lfm2Config(**SHAPE, num_key_value_heads=2, layer_types=["conv", "full_attention"])
+        Lfm2Config(**FOUR_HEADS, num_key_value_heads=2, layer_types=["conv", "full_attention"])
     )
     with pytest.raises(ValueError, match=r"Lfm2ForCausalLM .* layers that are no softmax attention"):
         FallbackDecoder(model, pad_id=0)

@@ -14,19 +14,11 @@ from prorl.local import attention, decoder
 from prorl.local.engine import LocalEngine, absorb, row_keys, token_logps, uniform
 from prorl.local.engine import draw as draw_tokens
 from prorl.types import Request, Sampling
+from support.tiny import FOUR_HEADS
 
 EOS = 3
 PROMPTS = ((5, 6, 7), (8, 9, 1, 2, 3, 4, 11), (7,), (12, 30, 31, 2))
-
-
-SIZES = {
-    "vocab_size": 40,
-    "hidden_size": 32,
-    "intermediate_size": 48,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "max_position_embeddings": 96,
-}
+SIZES = FOUR_HEADS | {"max_position_embeddings": 96}
 
 
 def qwen2():

@@ -14,6 +14,7 @@ from prorl.learn.learner import TorchLearner
 from prorl.types import Action, PromptActions, log_probs, token_ids
 from support.defaults import some_hparams
 from support.recipes import recipe
+from support.tiny import NARROW
 
 VOCABULARY = 30
 UNIFORM = -math.log(VOCABULARY)  # about what an untrained model says
@@ -29,16 +30,8 @@ HPARAMS = some_hparams(kl_coef=0.1, learning_rate=1e-2, clip_low=0.2, clip_high=
 
 def qwen2(**changes):
     torch.manual_seed(0)
-    sizes = {
-        "vocab_size": VOCABULARY,
-        "hidden_size": 16,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 2,
-        "num_key_value_heads": 1,
-        "intermediate_size": 32,
-        "tie_word_embeddings": True,
-    }
-    return Qwen2ForCausalLM(Qwen2Config(**{**sizes, **changes}))
+    tied = {"vocab_size": VOCABULARY, "tie_word_embeddings": True}
+    return Qwen2ForCausalLM(Qwen2Config(**NARROW | tied | changes))
 
 
 def settings_of(**changes):

@@ -14,6 +14,24 @@ from prorl.config.schema import ShapeConfig
 from prorl.learn.base_model import build_model, train_tokenizer
 
 CONTEXT, WIDE_CONTEXT = 192, 2048
+NARROW = {
+    "vocab_size": 40,
+    "hidden_size": 16,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+    "intermediate_size": 32,
+}
+"""Of a model of transformers that is computed in no time."""
+FOUR_HEADS = {
+    "vocab_size": 40,
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 48,
+    "max_position_embeddings": 128,
+}
+"""Of one whose key heads a test chooses."""
 ENDS = range(24)  # token ids that end a response too, so that random responses differ in length
 
 TINY: dict[str, Any] = {

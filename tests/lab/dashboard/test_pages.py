@@ -11,7 +11,6 @@ from prorl.config.schema import DeadlinesConfig
 from prorl.control.events import Started, Stopped, to_record
 from prorl.lab.dashboard import pages
 from prorl.lab.dashboard.pages import RunPage, RunsPage, find_runs
-from prorl.lab.evals.evaluation_store import write_evaluation
 from prorl.run import history
 from prorl.run.layout import LOCK, hold_lock
 from prorl.run.process import Heartbeat
@@ -20,6 +19,7 @@ from prorl.run.supervise import WAITING
 from support.evaluations import evaluation, result
 from support.events import intervened, reset, stepped
 from support.recipes import recipe
+from support.stories import keep
 
 
 def append(folder, *events) -> None:
@@ -38,12 +38,6 @@ def run(tmp_path):
 
 def html(sections) -> dict[str, str]:
     return {section.key: section.html for section in sections}
-
-
-def keep(run, *evaluations) -> None:
-    (run / "evals" / "evaluation").mkdir(parents=True)
-    for one in evaluations:
-        write_evaluation(run / "evals" / "evaluation" / f"{one.model}.parquet", one)
 
 
 @pytest.fixture
@@ -91,13 +85,14 @@ def test_rollouts_come_as_they_are_written(page, run):
 
 def test_measurements_come_from_another_process_and_are_renewed(page, run):
     before = composed(page, lambda seen: "Not measured" in seen.get("measured", ""))
-    keep(run, evaluation("base", [result(0, 4)], step=0), evaluation("step_000002", [result(4, 4)], step=2))
+    models = evaluation("base", [result(0, 4)], step=0), evaluation("step_000002", [result(4, 4)], step=2)
+    keep(run, *models, name="evaluation")
     after = composed(page, lambda seen: seen["measured"] != before["measured"])
     assert "Not measured" not in after["measured"]
 
 
 def test_a_damaged_measurement_does_not_hide_the_rest(page, run):
-    keep(run)
+    keep(run, name="evaluation")
     for name in ("base", "step_000002"):
         (run / "evals" / "evaluation" / f"{name}.parquet").write_bytes(b"no Parquet")
     seen = composed(page, lambda seen: "cannot be read" in "".join(seen.values()))

@@ -20,6 +20,7 @@ from prorl.lab.tables import text
 from prorl.run.history import RunHistory
 from support.evaluations import evaluation, result, results, voted
 from support.journals import run_with
+from support.stories import keep
 
 HOSTILE = '</script><img src=x onerror=alert(1)><a href="javascript:x">'
 SAMPLES = 16
@@ -28,12 +29,8 @@ OURS = re.compile(r"</?b>|<br>|</?extra>")
 
 
 def shelve(folder, name, *models):
-    folder.mkdir(exist_ok=True)
+    keep(folder, *models, name=name)
     (folder / "config.json").write_text(json.dumps(CONFIG))
-    place = folder / "evals" / name
-    place.mkdir(parents=True)
-    for one in models:
-        write_evaluation(place / f"{one.model}.parquet", one)
     return folder
 
 
