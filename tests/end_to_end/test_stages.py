@@ -12,7 +12,7 @@ from prorl.config.recipe import load_recipe
 from prorl.control.events import CommandGiven, ReferenceReset, StageEntered, Stepped
 from prorl.control.state import fold
 from prorl.session import resume_run, start_run
-from support.runs import CtrlC, events, of_kind, quiet
+from support.runs import CtrlC, events, of_kind, quiet, timeless
 
 STAGES = {
     "name": "staged",
@@ -71,6 +71,16 @@ def test_the_plan_is_carried_out(staged):
 def test_the_optimizer_is_empty_once(staged):
     empty = [step for step in range(1, 7) if not any(m.any() for m in moments(staged, step))]
     assert empty == [4]
+
+
+@pytest.mark.parametrize("stop", [3, 4])
+def test_interrupting_between_stages_changes_no_bit(config, staged, tmp_path, stop):
+    run = tmp_path / "run"
+    assert start_run(config, run, CtrlC(stop)).stopped == "interrupted"
+    assert resume_run(run, quiet()).stopped == "done"
+    assert timeless(run) == timeless(staged)
+    last = Path("checkpoints") / "step_000006" / "model.safetensors"
+    assert (run / last).read_bytes() == (staged / last).read_bytes()
 
 
 def test_commands_in_the_inbox_are_obeyed_by_a_real_run(recipe, tmp_path):
