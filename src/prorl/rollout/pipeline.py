@@ -288,7 +288,11 @@ def judge_all(
 
 
 def collect_verdicts(
-    judge: Judge, verdicts: Mapping[int, Verdict], expected: int, wait: Wait, beat: Callable[[], None]
+    judge: Judge,
+    verdicts: Mapping[int, Verdict],
+    expected: int,
+    wait: Wait = wait_silently,
+    beat: Callable[[], None] = unheard,
 ) -> dict[int, Verdict]:
     """`verdicts` and those still outstanding, `expected` in all; a sign of life whenever some have come."""
     found = dict(verdicts)
