@@ -20,7 +20,7 @@ from statistics import fmean
 import numpy as np
 from numpy.typing import NDArray
 
-from prorl.lab.creativity import Lengths, corpus_of_files, creativity_index, longest_matches
+from prorl.lab.creativity import Lengths, creativity_index, documents_of, longest_matches
 
 VOCABULARY = 200_000
 EXPONENT = 1.0  # of Zipf's law
@@ -87,7 +87,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         fresh = [author.text(TEXT) for _ in range(len(copied))]
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         begin, busy = time.perf_counter(), time.process_time()
-        found, _, words = longest_matches(copied + fresh, corpus_of_files([corpus]).documents)
+        found, _, words = longest_matches(copied + fresh, documents_of([corpus]))
         clock, computing = time.perf_counter() - begin, time.process_time() - busy
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     searched = sum(matches.size for matches in found)
