@@ -280,7 +280,10 @@ class Backend(Protocol):
         """Updates the policy."""
 
     def sync(self, version: int) -> None:
-        """Publish the learner's weights to the engine as `version` and prove by a probe that they agree."""
+        """Publish the learner's weights to the engine as `version` and prove by a probe that they agree.
+
+        The proof is given before the engine returns responses of that version.
+        """
 
     def incidents(self) -> list[str]:
         """What failed and was mended since this was last asked: a sentence each, to be journalled."""

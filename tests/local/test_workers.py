@@ -13,6 +13,7 @@ import torch
 from prorl.learn.learner import gradient
 from prorl.local import judge
 from prorl.local import workers as workers_module
+from prorl.local.backend import LocalBackend, SyncError
 from prorl.local.engine import LocalEngine, WorkersEngine
 from prorl.local.workers import SharedMemory, Workers, WorkersError
 from prorl.types import Request, Sampling
@@ -91,12 +92,30 @@ def test_bits_do_not_depend_on_the_number_of_workers(alone, count):
     with closing(held):
         sampled, stats, ends = train(one, engine)
         engine.publish(9)
-        probe = engine.begin_score((1, 2, 3), (4, 5, 6, 7))()
+        scored = []
+        engine.prove((1, 2, 3), (4, 5, 6, 7), scored.extend)
+        assert engine.poll() == []
         assert held.incidents() == []
     assert sampled == alone[0]
     assert stats == alone[1]
     assert bits_equal(ends, alone[2])
-    assert probe == pytest.approx(one.score((1, 2, 3), (4, 5, 6, 7)), abs=1e-5)
+    assert scored == pytest.approx(one.score((1, 2, 3), (4, 5, 6, 7)), abs=1e-5)
+
+
+def test_workers_that_serve_other_weights_give_no_response():
+    one = one_learner()
+    held, engine = with_workers(one, 2)
+    with closing(held):
+        backend = LocalBackend(engine, None, one, probe=tuple(range(8)), workers=held)
+        backend.sync(1)
+        assert len(finished(engine, 2)) == 15
+        with torch.no_grad():
+            one.policy.lm_head.weight.mul_(1.01)
+            one.policy.model.layers[0].mlp.up_proj.weight.mul_(1.5)  # of which they keep a copy
+        backend.sync(2)  # which is what they have, so they take no other
+        engine.submit(REQUESTS[0])
+        with pytest.raises(SyncError, match="policy version 2"):
+            engine.poll()
 
 
 def test_workers_that_are_told_to_stop_finish_what_they_have(alone):

@@ -79,16 +79,22 @@ class LocalBackend:
         self._workers = workers
 
     def sync(self, version: int) -> None:
-        """Let the engine serve the learner's weights as `version`; SyncError where the probe shows others."""
+        """Let the engine serve the learner's weights as `version`.
+
+        SyncError where the probe shows others, here or, by workers, in place of the first responses.
+        """
         self.engine.publish(version)
         prompt, tokens = halves(self._probe)
-        finish_score = self.engine.begin_score(prompt, tokens)
-        learned, decoded = self.learner.score(prompt, tokens), finish_score()
-        import torch
 
-        # TF32, where somebody has allowed it, keeps hardly more bits than bfloat16.
-        exact = torch.get_float32_matmul_precision() == "highest"
-        require_agreement(version, decoded, learned, "float32" if exact else "bfloat16")
+        def accept(decoded: Sequence[float]) -> None:
+            import torch
+
+            # TF32, where somebody has allowed it, keeps hardly more bits than bfloat16.
+            exact = torch.get_float32_matmul_precision() == "highest"
+            learned = self.learner.score(prompt, tokens)
+            require_agreement(version, decoded, learned, "float32" if exact else "bfloat16")
+
+        self.engine.prove(prompt, tokens, accept)
 
     def incidents(self) -> list[str]:
         """Which workers were replaced; anything else that fails in this process ends it."""

@@ -12,7 +12,6 @@ Random numbers come from a counter-based hash of (seed, sample, position) (split
 import math
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
 from itertools import count, product
 from typing import NamedTuple
 
@@ -38,6 +37,8 @@ class DivergedError(ProrlError, FloatingPointError):
 
 Row = tuple[Request, int]
 """One response to write: a request and the number of the sample."""
+Accept = Callable[[list[float]], None]
+"""Takes the log-probs of a probe; raises where they are not the learner's."""
 
 
 class Wave:
@@ -198,9 +199,9 @@ class LocalEngine:
         self._queue.clear()
         return cut
 
-    def begin_score(self, prompt: Sequence[int], tokens: Sequence[int]) -> Callable[[], list[float]]:
-        """As `score`, when the returned function is called."""
-        return partial(self.score, prompt, tokens)
+    def prove(self, prompt: Sequence[int], tokens: Sequence[int], accept: Accept) -> None:
+        """Have the weights accepted that are served now."""
+        accept(self.score(prompt, tokens))
 
     @torch.inference_mode()
     def score(self, prompt: Sequence[int], tokens: Sequence[int]) -> list[float]:
@@ -261,13 +262,14 @@ class WorkersEngine:
         self._queue: list[list[Row]] = []  # rows that must not be parted
         self._items: list[Item] = []  # that workers sample
         self._missing: set[tuple[int, int]] = set()  # its draws and samples
+        self._proof: Callable[[], None] | None = None  # that is still to be given for these weights
         self.version = 0
 
     def publish(self, version: int) -> None:
         """As `LocalEngine`; workers refresh what they derive from the weights when they are next asked."""
         if self._queue or self._missing:
             raise RuntimeError("weights cannot change while requests are in flight: poll to the end first")
-        self.version = version
+        self.version, self._proof = version, None
 
     def submit(self, request: Request) -> None:
         """As `LocalEngine`."""
@@ -277,6 +279,9 @@ class WorkersEngine:
         """As `LocalEngine`."""
         if self._queue:
             self._deal()
+        if self._proof is not None:
+            proof, self._proof = self._proof, None
+            proof()
         fresh: list[Completion] = []
         while self._missing and not fresh:
             # Where a worker was replaced, what it had delivered comes again.
@@ -291,20 +296,23 @@ class WorkersEngine:
         """All that is in flight, to its end: how far each worker is now depends on its speed."""
         return [done for fresh in iter(self.poll, []) for done in fresh]
 
-    def begin_score(self, prompt: Sequence[int], tokens: Sequence[int]) -> Callable[[], list[float]]:
-        """As `LocalEngine`, by every worker, at once; WorkersError where they do not agree to the last bit."""
+    def prove(self, prompt: Sequence[int], tokens: Sequence[int], accept: Accept) -> None:
+        """As `LocalEngine`, of every worker, before the next `poll` returns responses; they begin at once.
+
+        `poll` then raises what `accept` does, and WorkersError where workers do not agree to the last bit.
+        """
         asked = (self._alone.settings, self.version, prompt, tokens)
         by_worker = self._workers.everywhere(score_in_worker, asked)
 
-        def finish() -> list[float]:
+        def proof() -> None:
             logps: list[list[float]] = list(by_worker)
             if any(other != logps[0] for other in logps):
                 raise WorkersError(
                     "worker processes compute different log-probs of the same tokens: set workers=1"
                 )
-            return logps[0]
+            accept(logps[0])
 
-        return finish
+        self._proof = proof
 
     def _deal(self) -> None:
         """Hand out equal parts, one for each worker or several where one would have too many rows at a time."""
