@@ -17,7 +17,7 @@ from prorl.config.recipe import RecipeError, changed, config_hash, to_json
 from prorl.config.schema import RunConfig
 from prorl.control.events import Resumed, Warned
 from prorl.control.plan import hparams_at, hparams_now, make_plan
-from prorl.control.state import RunState, from_json
+from prorl.control.state import RunState
 from prorl.envs.files import StorageError, encode_json, explain_no_room, write_atomic
 from prorl.lab.loggers import logging, require_tracker
 from prorl.lab.measurement import checked_tasks, compare_with_base, forget_other_questions, measure_base
@@ -81,7 +81,7 @@ def resume_run(
         require_tracker(config.log)
         checkpoint = store.latest_checkpoint()
         if config != before:
-            require_overrides(config, from_json(checkpoint.state))
+            require_overrides(config, checkpoint.reached())
         session = _session_at(store, checkpoint, config, console)
         if config != before:
             write_atomic(folder / CONFIG, encode_json(to_json(config), indent=2))
@@ -119,7 +119,7 @@ def branch_run(
     with console.counting("preparing data") as counted:
         build.prepare_own_data(config, counted)
     session = _session_at(parent, checkpoint, config, console)
-    asked = hparams_now(make_plan(before), from_json(checkpoint.state))
+    asked = hparams_now(make_plan(before), checkpoint.reached())
     asks = hparams_at(make_plan(config), checkpoint.step)
     with session:
         begun = Resumed(
@@ -145,7 +145,7 @@ def _validated(config: RunConfig, hparams: HParams) -> tuple[object, ...]:
 def _session_at(store: RunStore, checkpoint: Checkpoint, config: RunConfig, console: Console) -> Session:
     """All that a recipe needs to go on from a checkpoint."""
     require_memory(config)
-    held = checkpoint.state["reference"] is not None
+    held = checkpoint.reached().reference is not None
     if make_plan(config).needs_reference and not held:
         raise RecipeError(
             f"{store.folder} was begun without a KL penalty, so it holds no reference to pay one to: "

@@ -21,7 +21,7 @@ from prorl.run import layout
 from prorl.run.checkpoint import commit, prune, read_manifest
 from prorl.run.journal import read_journal
 from prorl.run.layout import hold_lock, is_born, read_config
-from prorl.run.store import RunStore
+from prorl.run.store import Checkpoint, RunStore
 from support.commands import files_limited_to
 
 CONFIG = {"seed": 1, "model": {"layers": 2}}
@@ -239,6 +239,13 @@ def test_a_checkpoint_comes_back(store):
     assert (path / "model.safetensors").read_text() == "w"
     with pytest.raises(StorageError, match="no checkpoint of step 9; it has those of: 7"):
         store.checkpoint(9)
+
+
+@pytest.mark.parametrize("state", [{"step": 3, "mood": "good"}, {"step": "three"}, {"reference": 1}])
+def test_the_state_of_another_version_is_told(state):
+    one = Checkpoint(step=3, path=Path("step_3"), state=state, journal_size=0, journal_hash="")
+    with pytest.raises(StorageError, match="step_3 was written by another version of prorl"):
+        one.reached()
 
 
 def test_the_newest_is_the_highest_step_also_beyond_six_digits(store):

@@ -19,6 +19,7 @@ from typing import Any, Self
 from prorl.config.recipe import check
 from prorl.config.schema import RunConfig
 from prorl.control.events import Stepped
+from prorl.control.state import RunState, from_json
 from prorl.envs.files import (
     NoRoomError,
     StorageError,
@@ -53,6 +54,15 @@ class Checkpoint:
     state: dict[str, Any]
     journal_size: int  # bytes of the journal that led to it, and ...
     journal_hash: str  # ... its running hash
+
+    def reached(self) -> RunState:
+        """The state it was saved in; StorageError if that is another version's."""
+        try:
+            return from_json(self.state)
+        except ValueError as error:
+            raise StorageError(
+                f"{self.path} was written by another version of prorl ({error}): resume it with that one"
+            ) from error
 
 
 class RunStore:
