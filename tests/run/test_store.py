@@ -241,7 +241,7 @@ def test_a_checkpoint_comes_back(store):
         store.checkpoint(9)
 
 
-@pytest.mark.parametrize("state", [{"step": 3, "mood": "good"}, {"step": "three"}, {"reference": 1}])
+@pytest.mark.parametrize("state", [{"step": 3, "mood": "good"}, {"step": "three"}, {"reference": 1}, []])
 def test_the_state_of_another_version_is_told(state):
     one = Checkpoint(step=3, path=Path("step_3"), state=state, journal_size=0, journal_hash="")
     with pytest.raises(StorageError, match="step_3 was written by another version of prorl"):

@@ -59,7 +59,7 @@ class Checkpoint:
         """The state it was saved in; StorageError if that is another version's."""
         try:
             return from_json(self.state)
-        except ValueError as error:
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise StorageError(
                 f"{self.path} was written by another version of prorl ({error}): resume it with that one"
             ) from error
