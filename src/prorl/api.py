@@ -17,7 +17,7 @@ from prorl.envs.files import storable
 from prorl.lab.tables import Table
 from prorl.lab.watch.console import Console
 from prorl.run.history import read_events, read_history
-from prorl.run.layout import EVALS, RUNS, SAMPLES, read_config, run_folder
+from prorl.run.layout import EVALS, RUNS, read_config, run_folder, samples
 
 __all__ = ["ProrlError", "RunView", "evaluate", "load_recipe", "open_run", "resume", "train"]
 
@@ -69,8 +69,7 @@ class RunView:
     def rollouts(self) -> pyarrow.Table:
         """A row per rollout that was kept to be read: `step`, `task`, `prompt`, `response`, `score`, …"""
         rows = []
-        for path in sorted((self.folder / SAMPLES).glob("step_*.jsonl")):
-            step = int(path.stem.removeprefix("step_"))
+        for step, path in samples(self.folder).items():
             for line in path.read_bytes().splitlines():
                 said = json.loads(line).items()
                 texts = {name: storable(value) for name, value in said if isinstance(value, str)}

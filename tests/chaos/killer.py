@@ -43,6 +43,7 @@ Log = Callable[[str], None]
 def points() -> dict[str, tuple[Any, str, int]]:
     """Where to kill: name → owner, attribute, and about how often a trainer comes by."""
     from prorl import loop
+    from prorl.envs import files
     from prorl.learn import optim
     from prorl.learn.learner import TorchLearner
     from prorl.local.judge import LocalJudge
@@ -52,8 +53,8 @@ def points() -> dict[str, tuple[Any, str, int]]:
 
     return {
         "optimizer written, weights not": (optim.torch, "save", 3),
-        "checkpoint or reference not yet synced": (checkpoint, "fsync_tree", 4),
-        "checkpoint or reference in place, folder not synced": (checkpoint, "fsync", 4),
+        "checkpoint or reference not yet synced": (files, "fsync_tree", 4),
+        "checkpoint or reference in place, folder not synced": (files.Path, "rename", 6),
         "old checkpoint half deleted": (checkpoint.shutil, "rmtree", 3),
         "reset": (TorchLearner, "reset_reference", 2),
         "reference being stored": (RunStore, "write_reference", 2),

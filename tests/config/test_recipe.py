@@ -7,15 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prorl.build import data_folder
-from prorl.config.recipe import (
-    RecipeError,
-    changed,
-    check,
-    differences,
-    load_recipe,
-    recipe_folders,
-    to_json,
-)
+from prorl.config.recipe import RecipeError, changed, check, differences, load_recipe, recipe_folders, to_json
 from prorl.config.schema import TaskConfig
 from support.recipes import recipe
 

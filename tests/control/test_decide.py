@@ -7,13 +7,7 @@ import pytest
 
 from prorl.config.recipe import RecipeError
 from prorl.config.schema import SaveConfig, StageConfig
-from prorl.control.decide import (
-    TOLD_TO_STOP,
-    ResetReference,
-    decide,
-    save_due,
-    validation_due,
-)
+from prorl.control.decide import TOLD_TO_STOP, ResetReference, decide, save_due, validation_due
 from prorl.control.events import LevelRaised, StageEntered, Stopped
 from prorl.control.plan import Plan, hparams_now, make_plan
 from prorl.control.state import LEVEL_MEMORY, Reference, RunState, evolve, fold, from_json

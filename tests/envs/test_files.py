@@ -4,6 +4,7 @@ import errno
 import json
 import math
 import os
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from prorl.envs.files import (
     free_bytes,
     fsync_tree,
     hash_folder,
+    making,
     sha256,
     write_atomic,
 )
@@ -79,6 +81,18 @@ def test_a_tree_is_synced_hashed_and_measured(tmp_path):
     published = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
     assert sha256(tmp_path / "a" / "b" / "abc") == published
     assert free_bytes(tmp_path / "not" / "there") > 0
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+def test_a_folder_is_made_wholly_or_not_at_all(tmp_path, replaced):
+    folder, old = tmp_path / "made", tmp_path / "old" if replaced else None
+    for content in ("first", "second", "third"):
+        with suppress(OSError, StorageError), making(folder, old) as aside:
+            (aside / "file").write_text(content)
+            if content == "third":
+                full()
+    assert (folder / "file").read_text() == ("second" if replaced else "first")
+    assert [path.name for path in tmp_path.iterdir()] == ["made"]
 
 
 TEXT = st.text().filter(lambda text: text not in {"NaN", "Infinity", "-Infinity"})

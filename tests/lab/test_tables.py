@@ -13,6 +13,7 @@ from rich.console import Console
 
 from prorl.lab.export import bullets, fenced
 from prorl.lab.tables import (
+    IN_FILES,
     Number,
     Several,
     Table,
@@ -20,6 +21,7 @@ from prorl.lab.tables import (
     escape,
     plain,
     print_tables,
+    terminal,
     text,
     to_html,
     to_json,
@@ -60,6 +62,14 @@ def printed(tables, width=80, **how):
     console = Console(file=StringIO(), width=width)
     print_tables(tables, console, **how)
     return console.file.getvalue()
+
+
+def test_where_nobody_looks_lines_are_as_long_as_columns_says_or_long(monkeypatch):
+    monkeypatch.setattr("sys.stdout", StringIO())
+    monkeypatch.setenv("COLUMNS", "90")
+    assert terminal().width == 90
+    monkeypatch.delenv("COLUMNS")
+    assert terminal().width == IN_FILES
 
 
 @pytest.mark.parametrize(

@@ -19,14 +19,7 @@ from prorl.control.events import Intervened, Resumed, Started, Stopped, Validate
 from prorl.control.state import fold
 from prorl.envs.files import StorageError
 from prorl.run import layout
-from prorl.run.history import (
-    RECENT,
-    UNFINISHED,
-    RunHistory,
-    health,
-    read_events,
-    read_history,
-)
+from prorl.run.history import RECENT, UNFINISHED, RunHistory, health, read_events, read_history
 from prorl.run.journal import verify_lines
 from prorl.run.layout import CONFIG, JOURNAL, LOCK, holder, runs_below
 from prorl.run.process import Heartbeat

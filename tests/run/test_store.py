@@ -388,9 +388,10 @@ def test_rewind_sets_aside_all_that_came_later(store, reports):
             (store.checkpoint_folder(step) / "state.json").unlink()
         for step in (1, 2, 3):  # of the steps from these on
             store.write_samples(step, [])
+        (copy := store.folder / "samples" / "step_000002 (copy).jsonl").touch()  # somebody's own
         store.rewind(store.latest_checkpoint())
         assert content_of(store) == first
-        assert names(store.folder / "samples") == ["step_000001.jsonl"]
+        assert names(store.folder / "samples") == ["step_000001.jsonl", copy.name]
         assert journalled(store) == [1, 2]
         assert names(store.folder / "discarded" / "checkpoints") == ["step_000003", "step_000004"]
         assert names(store.folder / "discarded" / "references") == ["ref_002"]

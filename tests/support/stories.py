@@ -9,13 +9,12 @@ from typing import Any
 
 from prorl.config.recipe import load_recipe, to_json
 from prorl.control.events import Event, Started, Stopped
-from prorl.envs.files import encode_json
 from prorl.lab.evals.evaluation_store import Evaluation, write_evaluation
 from prorl.lab.evals.problems import ProblemResult
 from prorl.run.history import RunHistory, read_history
 from support import evaluations
 from support.events import evaluated, reset, stepped
-from support.journals import lines
+from support.journals import run_with
 
 STARTED = Started(config_hash="c0ffee", reference_hash="abc")
 
@@ -45,11 +44,7 @@ def story(events: Iterable[Event] = (), *, name: str = "nano", **settings: Any) 
 
 
 def write_run(folder: Path, events: Iterable[Event] | None = None, /, **settings: Any) -> Path:
-    folder.mkdir(parents=True)
-    (folder / "config.json").write_bytes(encode_json(recipe(**settings)))
-    told = history() if events is None else events
-    (folder / "journal.jsonl").write_bytes(lines(told))
-    return folder
+    return run_with(folder, history() if events is None else events, **recipe(**settings))
 
 
 def result(index: int, solved: int, *, samples: int = 4, **changes: Any) -> ProblemResult:

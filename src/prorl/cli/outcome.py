@@ -14,12 +14,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
-from rich.console import Console as RichConsole
 from typer import Argument, Exit, Option, echo
 from typer.core import TyperGroup
 
 from prorl.envs.errors import ProrlError
-from prorl.lab.tables import Table, print_tables, to_json
+from prorl.lab.tables import Table, print_tables, terminal, to_json
 from prorl.run.layout import run_and_step, run_folder
 from prorl.run.supervise import CRASHED, FAILED, INTERRUPTED
 
@@ -77,14 +76,14 @@ def show(tables: Sequence[Table], as_json: bool, *, aligned: bool = False) -> No
     if as_json:
         echo(to_json(tables))
     else:
-        print_tables(tables, RichConsole(highlight=False), aligned=aligned)
+        print_tables(tables, terminal(), aligned=aligned)
 
 
 def progress_console(as_json: bool) -> Console:
     """Where progress is shown: on standard error where the tables on standard output are JSON."""
     from prorl.lab.watch.console import Console
 
-    return Console(RichConsole(stderr=as_json, highlight=False, soft_wrap=True, emoji=False))
+    return Console(terminal(stderr=as_json))
 
 
 def fail(sentence: str, status: int = FAILED) -> NoReturn:
@@ -95,8 +94,7 @@ def fail(sentence: str, status: int = FAILED) -> NoReturn:
 
 def say(sentence: str) -> None:
     """One sentence on standard error."""
-    console = RichConsole(stderr=True, highlight=False, soft_wrap=True, emoji=False)
-    console.print(f"prorl: {sentence}", markup=False)
+    terminal(stderr=True).print(f"prorl: {sentence}", markup=False)
 
 
 class _Output(io.TextIOWrapper):

@@ -57,6 +57,29 @@ def replacing(path: Path) -> Iterator[Path]:
     fsync(path.parent)
 
 
+@contextmanager
+def making(folder: Path, replaced: Path | None = None) -> Iterator[Path]:
+    """A temporary folder beside `folder` that takes its name, on disk, once the block has filled it without error.
+
+    What was there moves to `replaced` first, and is then deleted. Raises StorageError: no room; OSError: there is
+    such a folder, and no `replaced`. Then what was there is as it was, and nothing new stays behind.
+    """
+    temporary = temporary_name(folder)
+    try:
+        with explain_no_room(folder):
+            temporary.mkdir(parents=True)
+            yield temporary
+            fsync_tree(temporary)
+        if replaced is not None and folder.exists():
+            folder.rename(replaced)
+        temporary.rename(folder)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+    fsync(folder.parent)
+    if replaced is not None:
+        shutil.rmtree(replaced, ignore_errors=True)
+
+
 def temporary_name(path: Path) -> Path:
     """A fresh name beside `path` for its unfinished content: same file system, so a rename is atomic."""
     return path.with_name(f".{path.name}{TEMPORARY}{secrets.token_hex(4)}")

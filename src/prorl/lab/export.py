@@ -30,7 +30,7 @@ from prorl.lab.tables import Cell, Number, Table, count, plain, to_markdown
 from prorl.local.backend import Dtype
 from prorl.run.checkpoint import commit
 from prorl.run.history import RunHistory, read_events, read_history
-from prorl.run.layout import CONFIG, SAMPLES, TOKENIZER
+from prorl.run.layout import CONFIG, TOKENIZER, samples
 from prorl.run.store import RunStore
 from prorl.types import HParams
 
@@ -209,8 +209,7 @@ def _parameters(folder: Path) -> int:
 
 def _prompt(story: RunHistory, step: int) -> str:
     """The shortest prompt among the last sample rollouts, as the model was asked it in training."""
-    paths = sorted((story.folder / SAMPLES).glob("step_*.jsonl"))
-    told = [path for path in paths if int(path.stem.removeprefix("step_")) <= step]
+    told = [path for at, path in samples(story.folder).items() if at <= step]
     records = read_records(told[-1]) if told else []
     return min((str(record["prompt"]) for record in records), key=len, default=QUESTION)
 

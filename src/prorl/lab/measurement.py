@@ -38,8 +38,6 @@ from prorl.lab.evals.evaluation_store import (
     questions,
     read_evaluation,
     slug,
-    step_name,
-    step_of,
     write_evaluation,
 )
 from prorl.lab.evals.problems import Key, Part, ProblemResult, problem_result, with_guesses
@@ -48,6 +46,7 @@ from prorl.lab.tables import Table, print_tables
 from prorl.lab.watch.console import Console
 from prorl.machine import require_processors
 from prorl.rollout.pipeline import VerifierError, grouped, sample_problems
+from prorl.run import layout
 from prorl.run.checkpoint import intact, verify
 from prorl.run.journal import Journal
 from prorl.run.layout import CHECKPOINTS, EVALS, JOURNAL, REFERENCES, RUNS, TOKENIZER, holder, run_and_step
@@ -101,7 +100,8 @@ def compare_with_base(store: RunStore, step: int, session: Session, console: Con
     stored = model_file(store.folder / EVALS / MEASUREMENT, BASE)
     try:
         base = read_evaluation(stored) if stored.exists() else None
-        trained = _measure_served(Subject(model=step_name(step), step=step), store, session, console, pulse)
+        subject = Subject(model=layout.step_name(step), step=step)
+        trained = _measure_served(subject, store, session, console, pulse)
     except ProrlError as error:
         console.say(
             f"training is done, but step {step} was not compared with its base: {error}; "
@@ -210,7 +210,7 @@ def find(name: str, console: Console) -> Source:
     checkpoint = store.latest_checkpoint() if step is None else store.checkpoint(int(step))
     if checkpoint.step == 0:
         return base_of(store)
-    return _of_run(store, checkpoint.path, step_name(checkpoint.step), checkpoint.step)
+    return _of_run(store, checkpoint.path, layout.step_name(checkpoint.step), checkpoint.step)
 
 
 def _stamps(folder: Path) -> str:
@@ -233,7 +233,7 @@ def base_of(store: RunStore) -> Source:
 
 def between(folder: Path, base: Evaluation, trained: Evaluation) -> Evaluation | None:
     """The checkpoint in an evaluation nearest to half of the way from `base` to `trained`, if any lies on it."""
-    steps = {step: path for path in models(folder) if (step := step_of(path))}
+    steps = layout.by_step(models(folder))
     step = halfway(steps, base, trained)
     return None if step is None else read_evaluation(steps[step])
 

@@ -23,7 +23,6 @@ from prorl.lab.evals.evaluation_store import (
     evaluations,
     read_evaluation,
     read_rules,
-    step_of,
 )
 from prorl.lab.evals.problems import Part, ProblemResult
 from prorl.lab.evals.statistics import (
@@ -38,6 +37,7 @@ from prorl.lab.evals.statistics import (
 )
 from prorl.lab.tables import Cell, Number, Table, count, listing, points
 from prorl.rollout.pipeline import grouped, unanswered_share
+from prorl.run.layout import by_step
 
 PARTS: Mapping[Part, str] = MappingProxyType({"test": "held-out", "ood": "out of domain"})
 """The parts of an evaluation that a page averages over; difficulty levels have figures of their own."""
@@ -107,8 +107,7 @@ def newest_pairs(folder: Path, *, up_to: int | None = None) -> list[Pair]:
     """
     pairs = []
     for name, files in evaluations(folder):
-        steps = [(step, path) for path in files if (step := step_of(path)) is not None]
-        trained = [path for step, path in steps if up_to is None or step <= up_to]
+        trained = [path for step, path in by_step(files).items() if up_to is None or step <= up_to]
         if files[0].stem == BASE and trained:
             base, last = (read_evaluation(path, texts=False) for path in (files[0], trained[-1]))
             kept = read_rules(files[0].parent).get("sampling", {})

@@ -9,6 +9,7 @@ from __future__ import annotations
 import html
 import json
 import math
+import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
@@ -24,7 +25,7 @@ from prorl.envs.files import storable
 NONE = "–"
 """Shown where there is no number."""
 
-WIDEST = 10_000  # characters of a line
+WIDEST, IN_FILES = 10_000, 160  # characters of a line
 LONG_CELL = 60  # characters above which a cell of an HTML table may be broken into lines
 _MARKUP = re.compile(r"([\\`*_\[\]#|~$])")
 
@@ -170,6 +171,14 @@ def _json(cell: Cell) -> Any:
     parts = {name: number for name, number in said if number is not None and math.isfinite(number)}
     value = parts.pop("value", None)
     return {"value": value, **parts} if parts else value
+
+
+def terminal(*, stderr: bool = False) -> Console:
+    """Standard output or error; where nobody sees it at once, lines are longer unless COLUMNS says how long."""
+    found = Console(stderr=stderr, highlight=False, soft_wrap=True, emoji=False)
+    if not found.is_terminal and "COLUMNS" not in os.environ:
+        found.width = IN_FILES
+    return found
 
 
 def print_tables(tables: Sequence[Table], console: Console, *, aligned: bool = False) -> None:

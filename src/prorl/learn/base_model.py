@@ -15,7 +15,6 @@ import hashlib
 import json
 import math
 import re
-import shutil
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
@@ -42,7 +41,7 @@ from transformers import (
 
 from prorl.config.schema import ShapeConfig, WarmupConfig
 from prorl.envs.extract import respond
-from prorl.envs.files import temporary_name
+from prorl.envs.files import making
 from prorl.envs.seeds import derive
 from prorl.envs.types import Problem
 from prorl.learn.linear import linear
@@ -157,39 +156,34 @@ def build_base(
     folder = cache / f"base-{digest.hexdigest()}"
     if folder.is_dir():
         return folder
-    aside = temporary_name(folder)
-    aside.mkdir(parents=True)
     try:
-        corpus = (
-            text
-            for problem in map(problem_at, range(warmup.corpus_problems))
-            for text in (problem.prompt, _shown(problem))
-            if text is not None
-        )
-        tokenizer = train_tokenizer(corpus, warmup.vocab_size)
-        model = build_model(warmup.shape, len(tokenizer), seed)
-        examples = _examples(problem_at, tokenizer, warmup, seed)
-        with computing(model) as runner:
-            losses = train(model, examples, warmup, runner, progress)
-        end = model.config.eos_token_id = tokenizer.eos_token_id
-        padding = tokenizer.pad_token_id
-        model.generation_config = GenerationConfig(eos_token_id=end, pad_token_id=padding, do_sample=True)
-        model.save_pretrained(aside)
-        tokenizer.save_pretrained(aside)
-        record = identity | {
-            "parameters": model.num_parameters(),
-            "vocabulary": len(tokenizer),
-            "threads": torch.get_num_threads(),
-            "losses": [round(loss, 4) for loss in losses],
-        }
-        (aside / RECORD).write_text(json.dumps(record, indent=1) + "\n")
-        try:
-            aside.rename(folder)
-        except OSError:
-            if not folder.is_dir():  # else another process built the same base meanwhile
-                raise
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)
+        with making(folder) as aside:
+            corpus = (
+                text
+                for problem in map(problem_at, range(warmup.corpus_problems))
+                for text in (problem.prompt, _shown(problem))
+                if text is not None
+            )
+            tokenizer = train_tokenizer(corpus, warmup.vocab_size)
+            model = build_model(warmup.shape, len(tokenizer), seed)
+            examples = _examples(problem_at, tokenizer, warmup, seed)
+            with computing(model) as runner:
+                losses = train(model, examples, warmup, runner, progress)
+            end = model.config.eos_token_id = tokenizer.eos_token_id
+            padding = tokenizer.pad_token_id
+            model.generation_config = GenerationConfig(eos_token_id=end, pad_token_id=padding, do_sample=True)
+            model.save_pretrained(aside)
+            tokenizer.save_pretrained(aside)
+            record = identity | {
+                "parameters": model.num_parameters(),
+                "vocabulary": len(tokenizer),
+                "threads": torch.get_num_threads(),
+                "losses": [round(loss, 4) for loss in losses],
+            }
+            (aside / RECORD).write_text(json.dumps(record, indent=1) + "\n")
+    except OSError:
+        if not folder.is_dir():  # else another process built the same base meanwhile
+            raise
     return folder
 
 

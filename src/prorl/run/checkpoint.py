@@ -27,7 +27,7 @@ from prorl.config.schema import GuardsConfig, SaveConfig
 from prorl.control.events import Warned
 from prorl.control.state import RunState
 from prorl.envs import files
-from prorl.envs.files import NoRoomError, StorageError, encode_json, fsync, fsync_tree, sha256
+from prorl.envs.files import NoRoomError, StorageError, encode_json, sha256
 from prorl.run.journal import EventLog
 from prorl.run.process import machine_memory, retry_on_full_disk
 from prorl.stopwatch import Pulse, Stopwatch, unheard
@@ -61,32 +61,18 @@ class Manifest:
 def commit(target: Path, fill: Callable[[Path], None], about: Mapping[str, Any]) -> Manifest:
     """Let `fill` write files into a temporary directory, then make it `target`, replacing what was there.
 
-    A whole directory that was written with this `about` is kept, and `fill` is not called. If there is no room
-    (NoRoomError) or `fill` fails, `target` is as it was and nothing stays behind.
+    A whole directory that was written with this `about` is kept, and `fill` is not called. Else as `files.making`.
     """
     if (found := intact(target, hashes=True)) is not None and found.about == about:
         return found
-    aside = files.temporary_name(target)
-    try:
-        with files.explain_no_room(target):
-            aside.mkdir(parents=True)
-            fill(aside)
-            listed = {
-                path.relative_to(aside).as_posix(): {"size": path.stat().st_size, "sha256": sha256(path)}
-                for path in sorted(path for path in aside.rglob("*") if path.is_file())
-            }
-            body = {"format": FORMAT, "name": target.name, "about": dict(about), "files": listed}
-            files.write_atomic(aside / MANIFEST, encode_json({**body, "sha256": _hash(body)}, indent=1))
-            fsync_tree(aside)
-    except BaseException:
-        shutil.rmtree(aside, ignore_errors=True)
-        raise
-    old = target.with_name(f".{target.name}{_REPLACED}")
-    if target.exists():
-        target.rename(old)
-    aside.rename(target)
-    fsync(target.parent)
-    shutil.rmtree(old, ignore_errors=True)
+    with files.making(target, replaced=target.with_name(f".{target.name}{_REPLACED}")) as aside:
+        fill(aside)
+        listed = {
+            path.relative_to(aside).as_posix(): {"size": path.stat().st_size, "sha256": sha256(path)}
+            for path in sorted(path for path in aside.rglob("*") if path.is_file())
+        }
+        body = {"format": FORMAT, "name": target.name, "about": dict(about), "files": listed}
+        (aside / MANIFEST).write_bytes(encode_json({**body, "sha256": _hash(body)}, indent=1))
     return Manifest(about=dict(about), files=listed)
 
 

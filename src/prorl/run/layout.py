@@ -2,10 +2,11 @@
 
 import fcntl
 import os
+import re
 import shutil
 import socket
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
@@ -21,6 +22,7 @@ HEARTBEAT, STACKS, LOG = "heartbeat.json", "stacks.txt", "supervisor.log"
 # Keys of a recipe that are another machine's affair, where a job is queued again.
 OF_MACHINE = {"backend", "cluster", "device", "threads", "workers"}
 
+_STEP = re.compile(r"step_(\d+)(?:\.\w+)?")
 TRIES, PAUSE = 5, 0.02  # seconds; whoever only asks for the holder has the lock for some microseconds
 # Seconds for which a file server may keep the lock of a machine that died, and between two looks at it.
 ELSEWHERE, LOOK = 120.0, 1.0
@@ -64,6 +66,26 @@ def read_config(folder: Path) -> dict[str, Any]:
 def is_born(folder: Path) -> bool:
     """Whether the run in this folder has a checkpoint, so that it can be resumed."""
     return any((folder / CHECKPOINTS).glob("step_*"))
+
+
+def step_name(step: int) -> str:
+    """What the checkpoint of a step, its samples and its results in evaluations are called."""
+    return f"step_{step:06d}"
+
+
+def step_of(path: Path) -> int | None:
+    """The step that a file or folder is named after; None where it has another name."""
+    return int(found[1]) if (found := _STEP.fullmatch(path.name)) else None
+
+
+def by_step(paths: Iterable[Path]) -> dict[int, Path]:
+    """Those that are named after a step, by step in ascending order."""
+    return dict(sorted((step, path) for path in paths if (step := step_of(path)) is not None))
+
+
+def samples(folder: Path) -> dict[int, Path]:
+    """A run's files of sample rollouts, by step in ascending order."""
+    return by_step((folder / SAMPLES).glob("*.jsonl"))
 
 
 def require_new(folder: Path, config: Mapping[str, Any]) -> None:

@@ -125,10 +125,9 @@ def branch(
     ]
     for left in folder.parent.glob(f".{folder.name}{files.TEMPORARY}*"):  # by one that was killed meanwhile
         shutil.rmtree(left, ignore_errors=True)
-    aside = files.temporary_name(folder)
     try:
         parent.require_history(checkpoint)
-        with files.explain_no_room(folder):
+        with files.making(folder) as aside:
             for name in (CHECKPOINTS, REFERENCES, SAMPLES, EVALS):
                 (aside / name).mkdir(parents=True)
             for path in chosen:
@@ -143,15 +142,11 @@ def branch(
             with closing(Journal(aside / JOURNAL)) as copied:
                 copied.append(to_record(begun))
             files.write_atomic(aside / CONFIG, files.encode_json(config, indent=2))
-            files.fsync_tree(aside)
-            aside.rename(folder)
     except (shutil.Error, FileNotFoundError) as error:
         raise StorageError(
             f"a file of {parent.folder} vanished while it was copied, perhaps because its trainer made room: "
             f"try again ({error})"
         ) from error
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)
 
 
 def changes(before: Mapping[str, str], now: Mapping[str, str], *, refuse: bool) -> list[str]:

@@ -6,7 +6,6 @@ all that came later.
 """
 
 import logging
-import re
 import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -40,8 +39,6 @@ Fill = Callable[[Path], None]
 MAY_REDO = 250  # steps that may be computed again without anybody's asking
 FIRST_REFERENCE = "ref_000"
 
-_STEP = re.compile(r"step_(\d+)")
-_MEASURED = re.compile(r"step_(\d+)\.(?:parquet|parts)")
 _LOG = logging.getLogger(__name__)
 
 
@@ -232,12 +229,12 @@ class RunStore:
             for path in sorted((self.folder / kind).glob("[!.]*")):
                 if not is_older(path, checkpoint.journal_size):
                     self._discard(path)
-        for path in sorted((self.folder / SAMPLES).glob("step_*.jsonl")):
-            if int(path.stem.removeprefix("step_")) >= checkpoint.step:
+        for step, path in layout.samples(self.folder).items():
+            if step >= checkpoint.step:
                 path.unlink()
         for evaluation in sorted((self.folder / EVALS).glob("[!.]*")):
-            found = ((_MEASURED.fullmatch(path.name), path) for path in sorted(evaluation.glob("step_*")))
-            later = [path for match, path in found if match and int(match[1]) > checkpoint.step]
+            paths = sorted(evaluation.glob("[!.]*"))
+            later = [path for path in paths if (layout.step_of(path) or 0) > checkpoint.step]
             if not later:
                 continue
             try:
@@ -263,7 +260,7 @@ class RunStore:
         They are for people to read: on a full disk they are only missed.
         """
         _ = self.journal
-        path = self.folder / SAMPLES / f"step_{step:06d}.jsonl"
+        path = self.folder / SAMPLES / f"{layout.step_name(step)}.jsonl"
         path.parent.mkdir(exist_ok=True)  # somebody may have made room by deleting it
         try:
             write_atomic(path, b"".join(encode_json(record) for record in records))
@@ -273,12 +270,11 @@ class RunStore:
 
     def checkpoint_folder(self, step: int) -> Path:
         """Where the checkpoint of a step lies if there is one."""
-        return self.folder / CHECKPOINTS / f"step_{step:06d}"
+        return self.folder / CHECKPOINTS / layout.step_name(step)
 
     def checkpoints(self) -> dict[int, Path]:
         """Folders of all checkpoints, whole or damaged, by step in ascending order."""
-        paths = (self.folder / CHECKPOINTS).iterdir()
-        return dict(sorted((int(found[1]), path) for path in paths if (found := _STEP.fullmatch(path.name))))
+        return layout.by_step((self.folder / CHECKPOINTS).iterdir())
 
     def reference_folder(self, name: str) -> Path:
         """Where the reference of a name lies if there is one."""

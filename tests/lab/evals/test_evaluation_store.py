@@ -19,10 +19,10 @@ from prorl.lab.evals.evaluation_store import (
     questions,
     read_evaluation,
     slug,
-    step_name,
     write_evaluation,
 )
 from prorl.lab.evals.problems import Kept, Vote
+from prorl.run.layout import step_name
 from prorl.types import Sampling
 from support.evaluations import evaluation, result
 

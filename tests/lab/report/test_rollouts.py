@@ -52,11 +52,11 @@ def test_the_first_of_each_comes_before_the_second_of_any():
     assert in_turn(items, itemgetter(0), 4) == ["a1", "b1", "c1", "a2"]
 
 
-def test_a_files_name_cannot_become_markup(tmp_path):
-    shown(tmp_path, 1, [{}])
+def test_a_file_of_another_name_is_passed_over(tmp_path):
+    before = shown(tmp_path, 1, [{}])
     path = tmp_path / "samples" / "step_000001.jsonl"
-    path.rename(path.with_name('step_1"><img src=x>.jsonl'))
-    assert "<img" not in rollout_section(tmp_path).html
+    path.with_name('step_1"><img src=x>.jsonl').write_bytes(path.read_bytes())
+    assert rollout_section(tmp_path).html == before
 
 
 def test_domains_are_shown_alike(tmp_path):

@@ -24,7 +24,7 @@ from prorl.envs.types import Problem
 from prorl.lab.evals.problems import Part, ProblemResult
 from prorl.rollout.pipeline import grouped
 from prorl.run.checkpoint import tidy
-from prorl.run.layout import EVALS, LOCK, hold_lock, removed_on_failure
+from prorl.run.layout import EVALS, LOCK, hold_lock, removed_on_failure, step_of
 from prorl.types import Sampling
 
 MEASUREMENT = "measurement"  # what `prorl train` makes before and after a run
@@ -32,7 +32,6 @@ BASE, RULES = "base", "rules.json"
 HEADER = b"prorl.evaluation"
 
 PROBLEMS = TypeAdapter(tuple[ProblemResult, ...])
-_STEP = re.compile(r"step_(\d+)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -203,17 +202,6 @@ def model_file(folder: Path, model: str) -> Path:
     return folder / f"{slug(model)}.parquet"
 
 
-def step_of(path: Path) -> int | None:
-    """The step of the checkpoint that a model's file is about; None for the base and models from elsewhere."""
-    found = _STEP.fullmatch(path.stem)
-    return int(found[1]) if found else None
-
-
-def step_name(step: int) -> str:
-    """The name of a run's checkpoint in its evaluations."""
-    return f"step_{step:06d}"
-
-
 def slug(model: str) -> str:
     """A model's name as a file name.
 
@@ -229,4 +217,4 @@ def external_name(name: str) -> str:
     >>> external_name("org/model"), external_name("./base")
     ('org/model', 'model ./base')
     """
-    return f"model {name}" if slug(name) == BASE or _STEP.fullmatch(slug(name)) else name
+    return f"model {name}" if slug(name) == BASE or step_of(Path(slug(name))) is not None else name

@@ -14,7 +14,7 @@ from prorl.lab.evals.problems import Kept
 from prorl.lab.report.page import Section, fold, heading, paragraph, shortened
 from prorl.lab.tables import count, escape
 from prorl.rollout.pipeline import grouped
-from prorl.run.layout import SAMPLES
+from prorl.run.layout import samples, step_of
 
 if TYPE_CHECKING:
     from prorl.lab.evals.comparison import Move
@@ -33,7 +33,7 @@ WORDS = {"ok": "passed", "wrong": "failed", "error": "not judged"}
 
 def rollout_section(folder: Path) -> Section:
     """What the policy writes now, and what it wrote along the run: at most 56 rollouts, grouped by problem."""
-    files = sorted(path for path in (folder / SAMPLES).glob("step_*.jsonl") if path.stat().st_size)
+    files = [path for path in samples(folder).values() if path.stat().st_size]
     if not files:
         text = paragraph("No rollout is stored yet: the run writes some every few steps.")
         return Section(key="rollouts", title=TITLE, html=text)
@@ -58,9 +58,8 @@ def _step(path: Path, most: int) -> tuple[str, str]:
     """A title and the rollouts of one file as HTML: at most so many, as equally many of each domain as there are."""
     chosen = in_turn(read_records(path), _domain, most)
     problems = grouped(sorted(chosen, key=_domain), lambda one: (_domain(one), str(one["prompt"])))
-    step = path.stem.removeprefix("step_").lstrip("0") or "0"
-    body = "".join(_card(step, records) for records in problems.values())
-    return f"Step {step}: {count(len(chosen), 'rollout')}", body
+    body = "".join(_card(step_of(path), records) for records in problems.values())
+    return f"Step {step_of(path)}: {count(len(chosen), 'rollout')}", body
 
 
 def read_records(path: Path) -> list[Mapping[str, Any]]:
@@ -90,7 +89,7 @@ def in_turn(items: Iterable[T], group: Callable[[T], str], most: int) -> list[T]
     return [item for _, item in sorted(ranked, key=itemgetter(0))[:most]]
 
 
-def _card(step: str, records: Sequence[Mapping[str, Any]]) -> str:
+def _card(step: int | None, records: Sequence[Mapping[str, Any]]) -> str:
     """A problem of a step with its right answer, if one is known, and the responses to it."""
     first = records[0]
     trained = "trained on" if first.get("trained") else "group dropped"

@@ -36,7 +36,7 @@ class Console:
     """What the user sees; a watcher of the run's events."""
 
     def __init__(self, rich: RichConsole | None = None) -> None:
-        self.rich = rich or RichConsole(highlight=False, soft_wrap=True, emoji=False)
+        self.rich = rich or tables.terminal()
 
     def say(self, text: str) -> None:
         """One line."""
