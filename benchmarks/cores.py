@@ -4,7 +4,7 @@ In turn, several times: one process; one process for each core, all at once and 
 with as many workers. All make the same steps. Runs side by side share memory and clock but never wait for each other,
 so their gain is what this machine has to give.
 
-    python benchmarks/cores.py --workers 2 --steps 12 --rounds 3
+    python benchmarks/cores.py --workers 2 --steps 40 --rounds 4
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     )
     add_arguments(parser)
     parser.add_argument("--workers", type=int, default=cores(), help="cores to use (default: all)")
-    parser.add_argument("--steps", type=int, default=12, help="steps of a turn (default 12)")
-    parser.add_argument("--rounds", type=int, default=3, help="turns of each side (default 3)")
+    parser.add_argument("--steps", type=int, default=40, help="steps of a turn (default 40)")
+    parser.add_argument("--rounds", type=int, default=4, help="turns of each side (default 4)")
     parser.add_argument("--turn", type=int, help=argparse.SUPPRESS)
     arguments = parser.parse_args(argv)
     arguments.threads = arguments.threads or 1
