@@ -37,7 +37,7 @@ from prorl.envs.files import encode_json
 from prorl.lab.report.sections import sections, write_report
 from prorl.run.history import read_history
 from prorl.run.journal import Chain
-from prorl.run.layout import CONFIG, JOURNAL, SAMPLES
+from prorl.run.layout import CONFIG, JOURNAL, SAMPLES, step_name
 from prorl.types import UpdateStats
 
 DOMAINS = ("math", "code", "stem", "logic", "instruct")
@@ -63,7 +63,7 @@ def synthesise(folder: Path, *, steps: int, records: int) -> None:
     files = range(SAMPLE_EVERY, steps + 1, SAMPLE_EVERY)
     for step in files:
         lines = (encode_json(_sample(step, number)) for number in range(records // len(files)))
-        (folder / SAMPLES / f"step_{step:06d}.jsonl").write_bytes(b"".join(lines))
+        (folder / SAMPLES / f"{step_name(step)}.jsonl").write_bytes(b"".join(lines))
 
 
 def _events(steps: int, dice: random.Random) -> Iterator[Event]:

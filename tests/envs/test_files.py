@@ -86,11 +86,10 @@ def test_a_tree_is_synced_hashed_and_measured(tmp_path):
 @pytest.mark.parametrize("replaced", [False, True])
 def test_a_folder_is_made_wholly_or_not_at_all(tmp_path, replaced):
     folder, old = tmp_path / "made", tmp_path / "old" if replaced else None
-    for content in ("first", "second", "third"):
+    for content, ended in (("first", bool), ("second", bool), ("third", full)):
         with suppress(OSError, StorageError), making(folder, old) as aside:
             (aside / "file").write_text(content)
-            if content == "third":
-                full()
+            ended()
     assert (folder / "file").read_text() == ("second" if replaced else "first")
     assert [path.name for path in tmp_path.iterdir()] == ["made"]
 

@@ -352,10 +352,11 @@ def test_missing_and_truncated_files_fall_back(store, reports, name):
 
 def test_a_copy_under_another_name_and_another_format_are_named(store, reports):
     train(store, 1, 2)
-    shutil.copytree(store.checkpoint_folder(1), store.checkpoint_folder(9))
+    for name in ("step_000009", "step_000001.bak"):  # the latter is no name of a step
+        shutil.copytree(store.checkpoint_folder(1), store.checkpoint_folder(1).with_name(name))
     path = store.checkpoint_folder(2) / "manifest.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "format": 99}))
-    assert store.latest_checkpoint().step == 1
+    assert store.latest_checkpoint().path == store.checkpoints()[1] == store.checkpoint_folder(1)
     assert "copy of step_000001" in reports[0]
     assert "format 99" in reports[1]
 

@@ -206,7 +206,7 @@ def print_tables(tables: Sequence[Table], console: Console, *, aligned: bool = F
         least = Measurement.get(console, console.options.update(max_width=WIDEST), shown).minimum
         console.print(shown, width=max(console.width, least), crop=False)
         for note in table.notes:
-            console.print(Text(note, style="dim"))
+            console.print(Text(note, style="dim"), soft_wrap=False)
 
 
 def escape(content: object) -> str:

@@ -22,7 +22,7 @@ HEARTBEAT, STACKS, LOG = "heartbeat.json", "stacks.txt", "supervisor.log"
 # Keys of a recipe that are another machine's affair, where a job is queued again.
 OF_MACHINE = {"backend", "cluster", "device", "threads", "workers"}
 
-_STEP = re.compile(r"step_(\d+)(?:\.\w+)?")
+_STEP = re.compile(r"step_(\d+)(?:\.(?:jsonl|parquet|parts))?")
 TRIES, PAUSE = 5, 0.02  # seconds; whoever only asks for the holder has the lock for some microseconds
 # Seconds for which a file server may keep the lock of a machine that died, and between two looks at it.
 ELSEWHERE, LOOK = 120.0, 1.0
