@@ -31,7 +31,7 @@ MAX_LINES = 550
 # that lose their head 65 (35), a fused head 35 (35), products by oneDNN and layers in few operations 150 (150),
 # collections that leave out what is there 10 (10), 50 that an eighth found 225 (45), a proof beside the first
 # tokens 17 (17), states of other versions 4 (4). Less by 271 (38): a reading that only took away. Tests: 2,090.
-CEILINGS = {"src": (31_226, 161), "tests": (35_475, 212)}  # lines and files
+CEILINGS = {"src": (31_225, 161), "tests": (35_458, 212)}  # lines and files
 READING_PATH = 11_179  # lines of the core without `APART`
 APART = ("api.py", "cli", "learn/base_model.py", "trl.py")
 HELP_SECONDS = 1.5  # of computing: a busy machine must not fail a test

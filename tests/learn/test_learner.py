@@ -33,8 +33,7 @@ from support.learners import (
     [
         {"micro_batch_tokens": 1},
         {"micro_batch_tokens": 25},
-        {"micro_batch_tokens": 25, "share_prefix": "never"},
-        {"share_prefix": "never"},
+        {"micro_batch_tokens": 25, "activation_checkpointing": True},  # shares no prompts
         {"activation_checkpointing": True},
         {"logits_elements": 100},
         pytest.param({"compile": True}, marks=COMPILING),

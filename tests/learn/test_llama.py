@@ -10,7 +10,8 @@ from transformers import (
 )
 
 from prorl.learn.llama import packed_hidden_states
-from prorl.learn.packing import prefix_mask
+from prorl.learn.packing import Row, Tiles
+from support.learners import action_of, seen_in
 from support.tiny import FOUR_HEADS
 
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32, "rope_theta": 10000.0}
@@ -41,18 +42,18 @@ def by_module(model, tokens, positions, mask):
     return body.last_hidden_state
 
 
-def segments():
-    """Two rows: a prompt of 4 and two actions of 3 and 4; a prompt of 5, an action of 2, and padding."""
-    return torch.tensor([[0] * 4 + [1] * 3 + [2] * 4, [0] * 5 + [1] * 2 + [-1] * 4])
+def shared_prompts():
+    """A prompt of 4 and two actions of 3 and 4 that are fed; one of 6 and three actions of 2, 0 and 3."""
+    rows = [(range(4), (4, 5)), (range(6), (3, 1, 4))]
+    return Tiles.of(
+        [Row(prompt=tuple(p), actions=tuple(action_of(range(n)) for n in fed)) for p, fed in rows]
+    )
 
 
 LAYOUTS = {
     "causal": (None, None),
     "jumps": (torch.tensor([[0, 1, 2, 7, 8, 9, 10, 20, 21, 22, 23], list(range(11))]), None),
-    "shared prompts": (
-        torch.tensor([[0, 1, 2, 3, 4, 5, 6, 4, 5, 6, 7], [*range(7), 0, 0, 0, 0]]),
-        prefix_mask(segments()),
-    ),
+    "shared prompts": (None, shared_prompts()),
 }
 
 
@@ -60,21 +61,20 @@ LAYOUTS = {
 @pytest.mark.parametrize("name", MODELS)
 def test_hidden_states_and_gradients_are_those_of_the_module(name, layout):
     model = made(name)
-    tokens = torch.arange(22).view(2, 11) * 7 % 40
-    positions, mask = LAYOUTS[layout]
+    positions, tiles = LAYOUTS[layout]
+    tokens = torch.arange(22).view(-1, 22 if tiles else 11) * 7 % 40
     # What the module is given where positions jump: without a mask it would take a jump for another text.
-    their_mask = torch.ones_like(tokens) if layout == "jumps" else mask
-    weights = torch.randn(2, 11, 32, generator=torch.Generator().manual_seed(1))
-    if mask is not None:
-        weights[1, 7:] = 0.0  # padding
+    jumps = torch.ones_like(tokens) if layout == "jumps" else None
+    mask = seen_in(tiles)[None, None] if tiles else jumps
+    weights = torch.randn(*tokens.shape, 32, generator=torch.Generator().manual_seed(1))
 
     def computed(states):
         model.zero_grad()
         (states * weights).sum().backward()
-        return [states * weights.bool(), *(one.grad for one in model.base_model.parameters())]
+        return [states, *(one.grad for one in model.base_model.parameters())]
 
-    theirs = computed(by_module(model, tokens, positions, their_mask))
-    ours = computed(packed_hidden_states(model, tokens, positions, mask))
+    theirs = computed(by_module(model, tokens, tiles.texts_N[None] if tiles else positions, mask))
+    ours = computed(packed_hidden_states(model, tokens, positions, tiles))
     for one, other in zip(ours, theirs, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-3, atol=2e-4)
 

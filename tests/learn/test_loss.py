@@ -35,6 +35,7 @@ MODELS = {
 }
 SHARING = ["qwen2", "qwen3", "llama"]
 SCORING = Scoring(temperature=0.7, logits_elements=2**20)
+TILED = replace(SCORING, fused_layers=True)
 PLAIN = Scoring(temperature=1.0, logits_elements=2**20)
 
 
@@ -94,9 +95,10 @@ def test_scores_agree_with_one_rollout_at_a_time(name, pair_cost):
     batch = micro_batch(
         plan_rows(groups, budget=500, pair_cost=pair_cost), pad_id=3, device=torch.device("cpu")
     )
-    logps_BT, entropy_N = (each.detach() for each in score(model, batch, SCORING))
+    scoring = SCORING if pair_cost is None else TILED
+    logps_BT, entropy_N = (each.detach() for each in score(model, batch, scoring))
     with torch.no_grad():
-        alone_BT, nothing_N = score(model, batch, SCORING)
+        alone_BT, nothing_N = score(model, batch, scoring)
         assert torch.equal(alone_BT, logps_BT)
         assert not nothing_N.any()  # of a reference nobody wants it
         expected_N, expected_entropy_N = reference_scores(model, groups, temperature=0.7)
@@ -112,7 +114,7 @@ def test_sharing_the_prompt_leaves_gradients_as_they_are(name):
     def gradients(pair_cost):
         model.zero_grad()
         rows = plan_rows(groups, budget=500, pair_cost=pair_cost)
-        logps_BT, _ = score(model, micro_batch(rows, pad_id=3, device=torch.device("cpu")), SCORING)
+        logps_BT, _ = score(model, micro_batch(rows, pad_id=3, device=torch.device("cpu")), TILED)
         logps_BT.square().sum().backward()
         return [weight.grad.clone() for weight in model.parameters()]
 

@@ -1,19 +1,10 @@
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from transformers import (
-    GPT2Config,
-    GPT2LMHeadModel,
-    MistralConfig,
-    MistralForCausalLM,
-    Qwen2Config,
-    Qwen2ForCausalLM,
-)
 
-from prorl.learn.packing import Row, attention_cost, gather_rows, micro_batch, plan_rows, prefix_mask
+from prorl.learn.packing import Row, gather_rows, micro_batch, plan_rows
 from prorl.types import Action, PromptActions, log_probs, token_ids
-from support.learners import action_of
-from support.tiny import NARROW
+from support.learners import action_of, seen_in
 
 CPU = torch.device("cpu")
 
@@ -47,8 +38,11 @@ def test_every_action_is_in_exactly_one_row_and_micro_batches_keep_the_budget(gr
     assert [(row.prompt, a) for row in rows for a in row.actions] == wanted
     assert sorted(map(id, rows)) == sorted(id(row) for batch in batches for row in batch)
     for batch in batches:
-        positions = len(batch) * max(row.positions for row in batch)
-        assert positions <= budget or (len(batch) == 1 and len(batch[0].actions) == 1)
+        shared = any(len(row.actions) > 1 for row in batch)  # computed without padding
+        positions = [row.positions for row in batch]
+        assert (sum(positions) if shared else len(batch) * max(positions)) <= budget or (
+            len(batch) == 1 and len(batch[0].actions) == 1
+        )
 
 
 @settings(max_examples=60, deadline=None)
@@ -60,18 +54,16 @@ def test_tensors_predict_every_action_token_from_its_own_context(groups, pair_co
     rows = plan_rows(groups, budget=200, pair_cost=pair_cost)
     batch = micro_batch(rows, pad_id=99, device=CPU)
     width = batch.tokens_RS.shape[1]
-    mask = torch.ones(width, width, dtype=torch.bool).tril().expand(len(rows), -1, -1)
-    if batch.segments_RS is not None:
-        mask = prefix_mask(batch.segments_RS)[:, 0]
+    mask = seen_in(batch.tiles) if batch.tiles else torch.ones(width, width, dtype=torch.bool).tril()
     contexts = [
         [*row.prompt, *a.tokens[:t]] for row in rows for a in row.actions for t in range(len(a.tokens))
     ]
     for source, context in zip(batch.sources_N.tolist(), contexts, strict=True):
         row, at = divmod(source, width)
-        seen = mask[row, at].nonzero()[:, 0]
+        seen = mask[at].nonzero()[:, 0]
         assert batch.tokens_RS[row, seen].tolist() == context
-        if batch.positions_RS is not None:
-            assert batch.positions_RS[row, seen].tolist() == list(range(len(context)))
+        if batch.tiles:
+            assert batch.tiles.texts_N[seen].tolist() == list(range(len(context)))
     actions = [a for row in rows for a in row.actions]
     assert batch.targets_N.tolist() == [token for a in actions for token in a.tokens]
     assert batch.mask_BT.sum(1).tolist() == [len(a.tokens) for a in actions]
@@ -84,24 +76,16 @@ def test_a_shared_row_by_hand():
     (row,) = plan_rows([group(2, 3, 1, 2)], budget=100, pair_cost=0.0)
     batch = micro_batch([row], pad_id=99, device=CPU)
     assert batch.tokens_RS.tolist() == [[0, 1, 10, 11, 30]]
-    assert batch.segments_RS.tolist() == [[0, 0, 1, 1, 3]]
-    assert batch.positions_RS.tolist() == [[0, 1, 2, 3, 2]]
+    assert batch.tiles.texts_N.tolist() == [0, 1, 2, 3, 2]
     assert batch.sources_N.tolist() == [1, 2, 3, 1, 1, 4]
     assert batch.targets_N.tolist() == [10, 11, 12, 20, 30, 31]
-    assert prefix_mask(batch.segments_RS)[0, 0].int().tolist() == [
+    assert seen_in(batch.tiles).int().tolist() == [
         [1, 0, 0, 0, 0],
         [1, 1, 0, 0, 0],
         [1, 1, 1, 0, 0],
         [1, 1, 1, 1, 0],
         [1, 1, 0, 0, 1],
     ]
-
-
-def test_no_query_is_left_without_a_key():
-    rows = plan_rows([group(2, 3, 4), group(7, 9, 9)], budget=100, pair_cost=0.0)
-    batch = micro_batch(rows, pad_id=99, device=CPU)
-    assert (batch.segments_RS == -1).any()
-    assert prefix_mask(batch.segments_RS).any(-1).all()
 
 
 def test_sharing_more_than_halves_the_positions_at_small_scale():
@@ -112,12 +96,14 @@ def test_sharing_more_than_halves_the_positions_at_small_scale():
 
 
 def test_sharing_switches_itself_off_for_long_responses():
-    def rows(length):
+    def shares(length, budget=10**6):
         groups = [PromptActions(prompt=(1,) * 30, actions=(action_of(range(length)),) * 8)]
-        return plan_rows(groups, budget=10**6, pair_cost=0.001)
+        return [len(row.actions) for row in plan_rows(groups, budget=budget, pair_cost=0.001)]
 
-    assert len(rows(12)) < 8
-    assert len(rows(2000)) == 8
+    assert shares(12) == [8]
+    assert shares(12, budget=30 + 3 * 11) == [3, 3, 2]
+    assert shares(244) == [8]  # half of 244² pairs cost 29.8 positions
+    assert shares(245) == [1] * 8
 
 
 def test_short_rows_do_not_pad_up_to_long_ones():
@@ -128,27 +114,11 @@ def test_short_rows_do_not_pad_up_to_long_ones():
     ]
 
 
+def test_rows_that_share_prompts_are_computed_without_padding():
+    rows = plan_rows([group(5, 60, 60), group(5, 9, 9)], budget=144, pair_cost=0.0)
+    assert [[row.positions for row in part] for part in gather_rows(rows, budget=144)] == [[123, 21]]
+
+
 def test_rows_of_equal_length_keep_their_order():
     rows = [Row(prompt=(k,), actions=(action(1, 2),)) for k in range(4)]
     assert gather_rows(rows, budget=4) == [rows[:2], rows[2:]]
-
-
-def test_cost_of_attention_counts_inner_weights_and_ignores_the_vocabulary():
-    small = attention_cost(Qwen2ForCausalLM(Qwen2Config(**NARROW)))
-    more_words = attention_cost(Qwen2ForCausalLM(Qwen2Config(**{**NARROW, "vocab_size": 500})))
-    wider = attention_cost(Qwen2ForCausalLM(Qwen2Config(**{**NARROW, "intermediate_size": 64})))
-    assert small == more_words
-    assert wider < small
-
-
-def test_architectures_that_may_not_honour_the_mask_do_not_share():
-    sliding = {"use_sliding_window": True, "sliding_window": 8, "max_window_layers": 1}
-    assert attention_cost(GPT2LMHeadModel(GPT2Config(n_embd=16, n_layer=1, n_head=2, vocab_size=50))) is None
-    assert attention_cost(MistralForCausalLM(MistralConfig(**NARROW))) is None
-    assert attention_cost(Qwen2ForCausalLM(Qwen2Config(**NARROW, **sliding))) is None
-
-
-def test_prompts_are_shared_only_where_a_boolean_mask_hides():
-    # eager attention adds the mask, so that "hidden" would add 0 and "seen" 1
-    assert attention_cost(Qwen2ForCausalLM(Qwen2Config(**NARROW, attn_implementation="sdpa"))) is not None
-    assert attention_cost(Qwen2ForCausalLM(Qwen2Config(**NARROW, attn_implementation="eager"))) is None

@@ -100,3 +100,15 @@ def numbers(stats):
 def with_advantage(group, advantage):
     actions = tuple(dataclasses.replace(action, advantage=advantage) for action in group.actions)
     return dataclasses.replace(group, actions=actions)
+
+
+def seen_in(tiles):
+    """Which positions each position sees in tiles, NN."""
+    places = tiles.places_N
+    queries = tiles.queries_M.view(len(tiles.bias), -1)
+    assert torch.equal(tiles.queries_M[places], torch.arange(len(places)))
+    keys_MK = tiles.keys_M.view(len(queries), 1, -1).expand(-1, queries.shape[1], -1).flatten(0, 1)
+    seen = torch.zeros(len(places), len(places))
+    seen.scatter_add_(1, keys_MK[places], (tiles.bias == 0).float().flatten(0, 2)[places])
+    assert seen.max() == 1  # none twice
+    return seen.bool()

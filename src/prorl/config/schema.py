@@ -227,8 +227,6 @@ class LearnerConfig(Model):
     """How the learner computes; none of it changes the result beyond rounding."""
 
     micro_batch_tokens: Length = 16_384  # positions computed in one pass, padding included
-    # Compute a prompt once for its rollouts where it pays, and not on a GPU.
-    share_prefix: Literal["auto", "never"] = "auto"
     activation_checkpointing: bool = False
     dtype: Literal["float32", "bfloat16"] = "float32"  # of the matrix products; the weights are float32
     old_logprobs: Literal["engine", "learner"] = "engine"  # which computes those of the policy that sampled

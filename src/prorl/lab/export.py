@@ -36,6 +36,7 @@ from prorl.types import HParams
 
 RECIPE, CARD, MODEL_CONFIG = "prorl_config.json", "README.md", "config.json"
 MODEL_FILES = (MODEL_CONFIG, "*.safetensors", "*.safetensors.index.json")
+SAME_NAMES = frozenset({"llama", "qwen2", "qwen3"})  # models whose weights have no others on the hub
 QUESTION = "What is 12 + 30?"  # where the run kept no prompt that could be shown
 _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+", re.ASCII)
 
@@ -142,11 +143,9 @@ def _last_hparams(story: RunHistory, config: RunConfig) -> HParams:
 
 def _write_model(checkpoint: Path, aside: Path, dtype: Dtype | None) -> None:
     """Weights and config: the very files, unless the weights are to be rounded or may have other names on the hub."""
-    from prorl.learn.packing import SHARING_ARCHITECTURES
-
     config = json.loads((checkpoint / MODEL_CONFIG).read_bytes())
     stored = config["dtype"]
-    if dtype not in (None, stored) or config["model_type"] not in SHARING_ARCHITECTURES:
+    if dtype not in (None, stored) or config["model_type"] not in SAME_NAMES:
         import torch
 
         from prorl.learn.model import load_model

@@ -349,7 +349,7 @@ def response_loss(model: PreTrainedModel, batch: list[Example]) -> Tensor:
         first = row * ids_BT.shape[1] + len(example.prompt) - 1
         predicting.extend(range(first, first + len(example.response)))
     targets_N = torch.tensor([token for example in batch for token in example.response])
-    hidden_BTH = packed_hidden_states(model, ids_BT, positions_BT, None)
+    hidden_BTH = packed_hidden_states(model, ids_BT, positions_BT)
     hidden_NH = hidden_BTH.flatten(0, 1).index_select(0, torch.tensor(predicting))
     logits_NV = linear(hidden_NH, model.get_output_embeddings().weight)
     return F.cross_entropy(logits_NV, targets_N, reduction="sum")

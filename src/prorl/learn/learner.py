@@ -24,7 +24,7 @@ from prorl.learn.llama import unsupported_reason
 from prorl.learn.loss import Scoring, check_head, objective, update_stats
 from prorl.learn.model import choose_attention
 from prorl.learn.optim import GuardedAdamW
-from prorl.learn.packing import MicroBatch, Row, Share, attention_cost, deal_batch, micro_batch
+from prorl.learn.packing import MicroBatch, Row, Share, deal_batch, micro_batch
 from prorl.learn.parallel import (
     Held,
     Here,
@@ -76,7 +76,7 @@ class TorchLearner:
         self._ranks = ranks or Ranks()
         mesh = self._ranks.mesh
         self._device = model.device if mesh is None else torch.device(mesh.device_type)
-        cuda = self._device.type == "cuda"  # whose flash attention takes no mask, which shared prompts need
+        cuda = self._device.type == "cuda"
         if cuda:
             choose_attention()
         self._logits = settings.logits_elements or LOGITS[cuda]
@@ -87,12 +87,14 @@ class TorchLearner:
             and not settings.compile
             and unsupported_reason(model) is None
         )
+        shares_prompts = self._fused_layers and settings.dtype == "float32"
         check_head(model, replace(self._scoring(1.0, "float32"), compile=False))
         self.deal = partial(
             deal_batch,
             ranks=self._ranks.count,
             budget=settings.micro_batch_tokens,
-            pair_cost=attention_cost(model) if settings.share_prefix == "auto" and not cuda else None,
+            # about 4 E operations for a pair, and 20 E² for a token, in a layer of width E
+            pair_cost=1 / (5 * model.config.hidden_size) if shares_prompts else None,
         )
         reference = without_weights(model)[0].requires_grad_(False) if with_reference else None
         if settings.activation_checkpointing:

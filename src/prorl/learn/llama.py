@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from prorl.learn.linear import linear, padded, prepared
+from prorl.learn.packing import Tiles
 
 _CLASSES = ("LlamaForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM")
 # frequencies of the others depend on the sequence length
@@ -188,39 +189,56 @@ def hidden_states(
 
 
 def packed_hidden_states(
-    model: PreTrainedModel, tokens_RS: Tensor, positions_RS: Tensor | None, mask: Tensor | None
+    model: PreTrainedModel, tokens_RS: Tensor, positions_RS: Tensor | None = None, tiles: Tiles | None = None
 ) -> Tensor:
-    """Final hidden states of R rows on a CPU, RSE; `mask` (R, 1, S, S) is true where a query attends, None: causal.
+    """Final hidden states of R rows on a CPU, RSE; tiles as of a `MicroBatch`. Positions are 0, 1, … by default.
 
     Gradients reach the module's parameters, of which nothing is copied.
     """
     rows, width = tokens_RS.shape
     layers = [Layer(layer, fused=False) for layer in model.model.layers]
     if positions_RS is None:
-        positions_RS = torch.arange(width).repeat(rows, 1)
-    bias = None if mask is None else torch.zeros(mask.shape).masked_fill_(~mask, -torch.inf)
+        positions_RS = tiles.texts_N if tiles else torch.arange(width).repeat(rows)
     rotation = rotations(model, positions_RS.flatten())
 
     def attend(_layer: int, pairs: Tensor, values: Tensor) -> Tensor:
-        return padded(attended(pairs, values, rotation, rows, bias)[0])
+        if tiles is None:
+            return padded(attended(pairs, values, rotation, rows)[0])
+        return padded(_attended_in_tiles(pairs, values, rotation, tiles))
 
     states_NE = hidden_states(model, layers, padded(tokens_RS.flatten()), attend)
     return states_NE[: rows * width].view(rows, width, -1)
 
 
-def attended(
-    pairs: Tensor, values: Tensor, rotation: Tensor, rows: int, bias: Tensor | None = None
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Attention within rows of equal length, to N(HD); also their keys and values, by row and head.
+def attended(pairs: Tensor, values: Tensor, rotation: Tensor, rows: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Attention within rows of equal length to what is before, to N(HD); also their keys and values, by row and head.
 
-    `rotation`, of N tokens, says how many of those that are given count. `bias` is added to the scores; None: each
-    position attends to itself and those before.
+    `rotation`, of N tokens, says how many of those that are given count.
     """
-    count = len(rotation)
+    query, key, value = (part.unflatten(0, (rows, -1)) for part in _rotated(pairs, values, rotation))
+    return _mixed(query, key, value, None), key.transpose(1, 2), value.transpose(1, 2)
+
+
+def _attended_in_tiles(pairs: Tensor, values: Tensor, rotation: Tensor, tiles: Tiles) -> Tensor:
+    """As `attended`, of positions in tiles, to N(HD)."""
+    parts = zip(_rotated(pairs, values, rotation), (tiles.queries_M, *[tiles.keys_M] * 2), strict=True)
+    query, key, value = (
+        part.index_select(0, chosen).unflatten(0, (len(tiles.bias), -1)) for part, chosen in parts
+    )
+    return _mixed(query, key, value, tiles.bias).index_select(0, tiles.places_N)
+
+
+def _rotated(pairs: Tensor, values: Tensor, rotation: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Queries, keys and values of the first N tokens, by head."""
+    count, heads = len(rotation), pairs.shape[1] - values.shape[1]
     rotated = torch.view_as_real(pairs[:count] * rotation[:, None]).flatten(-2)
-    rotated, value = (part.unflatten(0, (rows, -1)).transpose(1, 2) for part in (rotated, values[:count]))
-    query, key = rotated.split((rotated.shape[1] - value.shape[1], value.shape[1]), dim=1)
+    return rotated[:, :heads], rotated[:, heads:], values[:count]
+
+
+def _mixed(query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None) -> Tensor:
+    """Attention by row, position and head, to N(HD); without a bias to what is before."""
+    query, key, value = (part.transpose(1, 2) for part in (query, key, value))
     mixed = F.scaled_dot_product_attention(
         query, key, value, attn_mask=bias, is_causal=bias is None, scale=1.0, enable_gqa=True
     )
-    return mixed.transpose(1, 2).reshape(count, -1), key, value
+    return mixed.transpose(1, 2).flatten(2).flatten(0, 1)

@@ -23,7 +23,7 @@ from prorl.algo.mismatch_correction import POSITIONS, Mismatch, mismatch
 from prorl.control.metrics import ratio
 from prorl.learn.linear import linear
 from prorl.learn.llama import packed_hidden_states
-from prorl.learn.packing import MicroBatch, Share, prefix_mask
+from prorl.learn.packing import MicroBatch, Share
 from prorl.types import HParams, UpdateStats
 
 HEAD_TOLERANCE = 1e-3  # nats
@@ -48,18 +48,14 @@ class Scoring:
 
 def score(model: PreTrainedModel, batch: MicroBatch, scoring: Scoring) -> tuple[Tensor, Tensor]:
     """(logps_BT, entropy_N) of the batch's action tokens; zero where `mask_BT` is false, no gradient to entropy."""
-    mask = None if batch.segments_RS is None else prefix_mask(batch.segments_RS)
     low = scoring.dtype != torch.float32
     with torch.autocast(batch.tokens_RS.device.type, dtype=scoring.dtype if low else None, enabled=low):
         if scoring.fused_layers:
-            hidden_RSD = packed_hidden_states(model, batch.tokens_RS, batch.positions_RS, mask)
+            hidden_RSD = packed_hidden_states(model, batch.tokens_RS, tiles=batch.tiles)
+        elif batch.tiles is not None:
+            raise ValueError("only `prorl.learn.llama` computes rows that share a prompt")
         else:
-            hidden_RSD = model.base_model(
-                input_ids=batch.tokens_RS,
-                attention_mask=mask,
-                position_ids=batch.positions_RS,
-                use_cache=False,
-            ).last_hidden_state
+            hidden_RSD = model.base_model(input_ids=batch.tokens_RS, use_cache=False).last_hidden_state
         hidden_ND = hidden_RSD.flatten(0, 1).index_select(0, batch.sources_N)
         logps_N, entropy_N = token_logprobs(
             hidden_ND, model.get_output_embeddings(), batch.targets_N, scoring

@@ -1,26 +1,25 @@
 """Batch → rows → forward passes: which tokens share a row, which rank computes it, and the tensors of a pass.
 
 A row is one prompt followed by one or several of its actions. With several, the prompt is computed once for all of
-them: a block mask lets each action see the prompt and itself only, and its positions continue from the prompt, so
-every log-prob equals the one computed in a row of its own. The last token of an action predicts nothing and is not
-fed. Invariants: an action is never cut; every action token is predicted exactly once; all ranks make the same number
-of passes; counts are over all ranks, so a denominator needs no communication.
+them: each action sees the prompt and itself only, and its positions continue from the prompt, so every log-prob is
+what it is in a row of its own. The last token of an action predicts nothing and is not fed. Invariants: an action is
+never cut; every action token is predicted exactly once; all ranks make the same number of passes; counts are over all
+ranks, so a denominator needs no communication.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise, zip_longest
 
 import torch
 from torch import Tensor
-from torch.nn.utils.rnn import pad_sequence
-from transformers import PreTrainedModel
 
+from prorl.learn.linear import ROWS
 from prorl.types import Action, Batch, PromptActions
 
-SHARING_ARCHITECTURES = frozenset({"qwen2", "qwen3", "llama"})
-SHARING_ATTENTION = "sdpa"  # the implementation that takes a boolean mask; eager attention would add it
-SHORTEST_SHARE = 0.8  # of the longest row of a forward pass, which bounds the padding computed in vain
+SHORTEST_SHARE = 0.8  # of the longest row of a padded micro-batch, which bounds what is computed in vain
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,15 +36,63 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Tiles:
+    """Attention in rows that share prompts: some queries of one segment at a time, to the keys that they see.
+
+    A segment is a prompt, which sees itself, or an action, which sees its prompt too. Attention of a whole row would
+    compute four to seven pairs for each that counts. T tiles of Q queries and K keys, U segments, N positions.
+    """
+
+    queries_M: Tensor  # positions of the T·Q queries; after a segment's end its last one again
+    keys_M: Tensor  # and of the T·K keys
+    bias: Tensor  # minus infinity where a query does not see a key, shape T1QK
+    places_N: Tensor  # of each position among the queries
+    texts_N: Tensor  # of each position in its own text, which is the prompt and one action
+
+    @classmethod
+    def of(cls, rows: Sequence[Row]) -> Tiles:
+        """For the positions of all rows, one after the other."""
+        segments: list[tuple[range, range]] = []  # what is before it in its text, and its own positions
+        end = 0
+        for row in rows:
+            prompt = range(end, end := end + len(row.prompt))
+            segments.append((range(0), prompt))
+            segments += [(prompt, range(end, end := end + len(action.tokens) - 1)) for action in row.actions]
+        most = -(-max(len(before) + len(own) for before, own in segments) // ROWS) * ROWS
+        lengths = [len(own) for _, own in segments]
+        # As measured: what is filled up costs as much, and each tile something to begin and to copy its keys.
+        size = min(
+            range(4, max(lengths) + 4, 4),
+            key=lambda size: sum(-(-length // size) for length in lengths) * (size + 4 + most // 16),
+        )
+        lists: tuple[list[int], ...] = [], [], [], []
+        queries, keys, places, texts = lists
+        for before, own in segments:
+            count = -(-len(own) // size)
+            places += range(len(queries), len(queries) + len(own))
+            texts += range(len(before), len(before) + len(own))
+            queries += [*own, *[*own[-1:]] * (count * size - len(own))]
+            keys += [*before, *own, *[end] * (most - len(before) - len(own))] * count
+        queries_M, keys_M = torch.tensor(queries), torch.tensor(keys)
+        hidden_TQK = keys_M.view(-1, 1, most) > queries_M.view(-1, size, 1)
+        return cls(
+            queries_M=queries_M,
+            keys_M=keys_M.clamp_(max=end - 1),
+            bias=torch.zeros(hidden_TQK.shape).masked_fill_(hidden_TQK, -torch.inf)[:, None],
+            places_N=torch.tensor(places),
+            texts_N=torch.tensor(texts),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MicroBatch:
     """Tensors of one forward pass. R rows, S positions; B actions, T tokens of the longest; N action tokens.
 
-    The N entries are the true entries of `mask_BT` in row-major order.
+    The N entries are the true entries of `mask_BT` in row-major order. With tiles all rows are one, without padding.
     """
 
     tokens_RS: Tensor
-    positions_RS: Tensor | None  # None: 0, 1, 2, … in every row
-    segments_RS: Tensor | None  # 0 prompt, k action k, -1 padding; None: one action per row, causal is enough
+    tiles: Tiles | None  # None: one action per row, which sees all that is before
     sources_N: Tensor  # index into the flattened (R·S) positions: the one that predicts the token
     targets_N: Tensor
     mask_BT: Tensor  # bool
@@ -53,57 +100,46 @@ class MicroBatch:
     advantages_BT: Tensor
 
 
-def attention_cost(model: PreTrainedModel) -> float | None:
-    """Cost of one query-key pair, in units of one token's share of the linear layers; None forbids sharing.
-
-    None for architectures that are not known to honour a full mask with position ids, and for sliding windows.
-    """
-    config = model.config
-    full = all(kind == "full_attention" for kind in getattr(config, "layer_types", None) or ())
-    known = config.model_type in SHARING_ARCHITECTURES and config._attn_implementation == SHARING_ATTENTION
-    if not (known and full):
-        return None
-    head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    pair_flops = 4 * config.num_hidden_layers * config.num_attention_heads * head_dim
-    ends = (model.get_input_embeddings(), model.get_output_embeddings())
-    vocabulary = {weight for end in ends for weight in end.parameters()}
-    inner = sum(weight.numel() for weight in model.parameters() if weight not in vocabulary)
-    token_flops = 2 * inner
-    return float(pair_flops / token_flops)
-
-
 def plan_rows(groups: Sequence[PromptActions], *, budget: int, pair_cost: float | None) -> list[Row]:
-    """Rows for all actions, in order: as many actions of a group per row as is cheapest within `budget` positions.
+    """Rows for all actions, in order: as many actions of a group per row as fit into `budget` positions, or one.
 
-    `pair_cost` as in `attention_cost`; None gives every action a row of its own. A prompt has at least one token,
-    which predicts the first of every action.
+    `pair_cost`: of a query-key pair, in units of a token's share of the linear layers. None gives every action a row
+    of its own; so does a prompt that is cheaper to compute again than those pairs of the longest action that causal
+    attention spares, half of them. A prompt has at least one token, which predicts the first of every action.
     """
     rows: list[Row] = []
     for group in groups:
-        actions = tuple(action for action in group.actions if action.tokens)
-        per_row = 1 if pair_cost is None else _cheapest_share(group.prompt, actions, budget, pair_cost)
-        rows += [
-            Row(prompt=group.prompt, actions=actions[start : start + per_row])
-            for start in range(0, len(actions), per_row)
-        ]
+        actions = [action for action in group.actions if action.tokens]
+        longest = max((len(action.tokens) for action in actions), default=0)
+        sharing = pair_cost is not None and pair_cost * longest**2 / 2 < len(group.prompt)
+        for number, action in enumerate(actions):
+            if number and sharing and rows[-1].positions + len(action.tokens) - 1 <= budget:
+                rows[-1] = replace(rows[-1], actions=(*rows[-1].actions, action))
+            else:
+                rows.append(Row(prompt=group.prompt, actions=(action,)))
     return rows
 
 
 def gather_rows(rows: Sequence[Row], *, budget: int) -> list[list[Row]]:
     """Rows sorted by length and cut into micro-batches of at most `budget` positions, padding included.
 
-    A row longer than the budget stands alone, and one much shorter than those before it starts anew. The sort is
-    stable, so the result depends on the input order only.
+    A row longer than the budget stands alone, and one that would be padded much starts anew. The sort is stable, so
+    the result depends on the input order only.
     """
     batches: list[list[Row]] = []
     for row in sorted(rows, key=lambda row: row.positions, reverse=True):
-        longest = batches[-1][0].positions if batches else 0
-        fits = batches and (len(batches[-1]) + 1) * longest <= budget
-        if fits and row.positions >= SHORTEST_SHARE * longest:
-            batches[-1].append(row)
+        more = [*(batches or [[]])[-1], row]
+        alike = row.positions >= SHORTEST_SHARE * more[0].positions or shares_prompt(more)
+        if batches and alike and _computed(more) <= budget:
+            batches[-1] = more
         else:
             batches.append([row])
     return batches
+
+
+def shares_prompt(rows: Sequence[Row]) -> bool:
+    """Whether a micro-batch of these rows has several actions behind one prompt."""
+    return any(len(row.actions) > 1 for row in rows)
 
 
 def deal(rows: Sequence[Row], ranks: int) -> list[list[Row]]:
@@ -133,6 +169,8 @@ def lockstep(plans: Sequence[Sequence[Sequence[Row]]]) -> int:
 
 def _computed(rows: Sequence[Row]) -> int:
     """Positions of a micro-batch, padding included; its first row is the longest."""
+    if shares_prompt(rows):
+        return sum(row.positions for row in rows)
     return len(rows) * rows[0].positions if rows else 0
 
 
@@ -171,81 +209,29 @@ def deal_batch(
 
 def micro_batch(rows: Sequence[Row], *, pad_id: int, device: torch.device) -> MicroBatch:
     """Tensors for `rows` on `device`, right-padded. A row without actions is computed and predicts nothing."""
-    width = max(row.positions for row in rows)
+    tiles, width = Tiles.of(rows) if shares_prompt(rows) else None, max(row.positions for row in rows)
+    tokens: list[int] = []
+    sources: list[int] = []
+    for row in rows:
+        begin, last = len(tokens), len(tokens) + len(row.prompt) - 1
+        tokens += row.prompt
+        for action in row.actions:
+            # The first is predicted by the last of the prompt, the others by the one before.
+            sources += [last, *range(len(tokens), len(tokens) + len(action.tokens) - 1)]
+            tokens += action.tokens[:-1]
+        tokens += [pad_id] * (0 if tiles else begin + width - len(tokens))
     actions = [action for row in rows for action in row.actions]
     lengths_B = torch.tensor([len(action.tokens) for action in actions], dtype=torch.long)
     mask_BT = torch.arange(max((len(action.tokens) for action in actions), default=0)) < lengths_B[:, None]
-    layouts = [_layout(row) for row in rows] if any(len(row.actions) > 1 for row in rows) else None
+    logps_N = torch.tensor([logp for action in actions for logp in action.engine_logps])
     advantages_B = torch.tensor([action.advantage for action in actions], dtype=torch.float32)
-
-    def padded(values: list[Tensor], padding: int) -> Tensor:
-        return pad_sequence(values, batch_first=True, padding_value=padding).to(device)
-
-    def joined(parts: Iterable[Tensor], dtype: torch.dtype) -> Tensor:
-        return torch.cat([torch.empty(0, dtype=dtype), *parts])
-
-    logps_N = joined((torch.frombuffer(a.engine_logps, dtype=torch.float32) for a in actions), torch.float32)
-    sources = (part for index, row in enumerate(rows) for part in _sources(row, index * width))
-    fed = [[torch.tensor(row.prompt), *(_ids(action)[:-1] for action in row.actions)] for row in rows]
+    targets = [token for action in actions for token in action.tokens]
     return MicroBatch(
-        tokens_RS=padded([torch.cat(parts) for parts in fed], pad_id),
-        positions_RS=padded([positions_S for positions_S, _ in layouts], 0) if layouts else None,
-        segments_RS=padded([segments_S for _, segments_S in layouts], -1) if layouts else None,
-        sources_N=joined(sources, torch.long).to(device),
-        targets_N=joined(map(_ids, actions), torch.long).to(device),
+        tokens_RS=torch.tensor(tokens, device=device).view(1 if tiles else len(rows), -1),
+        tiles=tiles,
+        sources_N=torch.tensor(sources, dtype=torch.long, device=device),
+        targets_N=torch.tensor(targets, dtype=torch.long, device=device),
         mask_BT=mask_BT.to(device),
         engine_logps_BT=torch.zeros(mask_BT.shape).masked_scatter_(mask_BT, logps_N).to(device),
         advantages_BT=torch.where(mask_BT, advantages_B[:, None], 0.0).to(device),
     )
-
-
-def prefix_mask(segments_RS: Tensor) -> Tensor:
-    """Boolean mask (R, 1, S, S), true where the query attends: earlier or itself, in the prompt or its own segment.
-
-    Padding attends to padding, so that no query is left without a key.
-    """
-    width = segments_RS.shape[1]
-    causal_SS = torch.ones(width, width, dtype=torch.bool, device=segments_RS.device).tril()
-    keys, queries = segments_RS[:, None, :], segments_RS[:, :, None]
-    return (causal_SS & ((keys == queries) | (keys == 0)))[:, None]
-
-
-def _cheapest_share(
-    prompt: tuple[int, ...], actions: tuple[Action, ...], budget: int, pair_cost: float
-) -> int:
-    """Actions per row of least estimated cost; a shared row pays all S² pairs, a causal row half of them."""
-    fed = [len(action.tokens) - 1 for action in actions]
-
-    def cost(per_row: int) -> float:
-        total = 0.0
-        for start in range(0, len(fed), per_row):
-            part = fed[start : start + per_row]
-            positions = len(prompt) + sum(part)
-            if len(part) > 1 and positions > budget:
-                return float("inf")
-            total += positions + pair_cost * positions**2 * (1.0 if per_row > 1 else 0.5)
-        return total
-
-    return min(range(1, len(actions) + 1), key=cost, default=1)
-
-
-def _ids(action: Action) -> Tensor:
-    return torch.frombuffer(action.tokens, dtype=torch.int32)
-
-
-def _layout(row: Row) -> tuple[Tensor, Tensor]:
-    """Position and segment of each token fed: positions of every action continue from the prompt."""
-    counts = torch.tensor([len(row.prompt), *(len(action.tokens) - 1 for action in row.actions)])
-    others = (counts.cumsum(0) - counts - counts[0]).clamp(min=0)  # tokens of the actions before
-    segments_S = torch.arange(len(counts)).repeat_interleave(counts)
-    return torch.arange(len(segments_S)) - others[segments_S], segments_S
-
-
-def _sources(row: Row, begin: int) -> Iterator[Tensor]:
-    """Where each action token is predicted: the first by the last of the prompt, the others by the one before."""
-    last = before = begin + len(row.prompt) - 1
-    for action in row.actions:
-        sources_T = torch.arange(before, before + len(action.tokens))
-        sources_T[0] = last
-        yield sources_T
-        before += len(action.tokens) - 1
