@@ -97,10 +97,10 @@ def _plain_logps(model: PreTrainedModel, prompt: Sequence[int], tokens: Sequence
 def _packed_logps(
     model: PreTrainedModel, prompt: Sequence[int], completions: Sequence[Completion], dtype: torch.dtype
 ) -> list[Tensor]:
-    """By the learner's path: the prompt shared, logits in several chunks."""
+    """By the learner's path on a GPU, in a row each: logits in several chunks."""
     actions = tuple(Action(tokens=c.tokens, engine_logps=c.logps, advantage=1.0) for c in completions)
     groups = [PromptActions(prompt=tuple(prompt), actions=actions)]
-    rows = plan_rows(groups, budget=2**16, pair_cost=0.0)
+    rows = plan_rows(groups, budget=2**16, pair_cost=None)
     vocabulary = model.get_input_embeddings().weight.shape[0]
     scoring = Scoring(temperature=1.0, logits_elements=32 * vocabulary, dtype=dtype)
     logps = []
