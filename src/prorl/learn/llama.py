@@ -191,7 +191,7 @@ def hidden_states(
 def packed_hidden_states(
     model: PreTrainedModel, tokens_RS: Tensor, positions_RS: Tensor | None = None, tiles: Tiles | None = None
 ) -> Tensor:
-    """Final hidden states of R rows on a CPU, RSE; tiles as of a `MicroBatch`. Positions by default: theirs, or 0, 1, …
+    """Final hidden states of R rows on a CPU, RSE; tiles as of a `MicroBatch`. By default positions are 0, 1, …
 
     Gradients reach the module's parameters, of which nothing is copied.
     """
