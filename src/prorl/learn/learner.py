@@ -87,7 +87,7 @@ class TorchLearner:
             and not settings.compile
             and unsupported_reason(model) is None
         )
-        shares_prompts = self._fused_layers and settings.dtype == "float32"
+        shares_prompts = self._scoring(1.0, settings.dtype).fused_layers
         check_head(model, replace(self._scoring(1.0, "float32"), compile=False))
         self.deal = partial(
             deal_batch,

@@ -40,7 +40,7 @@ class Tiles:
     """Attention in rows that share prompts: some queries of one segment at a time, to the keys that they see.
 
     A segment is a prompt, which sees itself, or an action, which sees its prompt too. Attention of a whole row would
-    compute four to seven pairs for each that counts. T tiles of Q queries and K keys, U segments, N positions.
+    compute four to seven pairs for each that counts. T tiles of Q queries and K keys, N positions.
     """
 
     queries_M: Tensor  # positions of the T·Q queries; after a segment's end its last one again
