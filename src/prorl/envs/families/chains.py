@@ -61,7 +61,6 @@ def _each(function: Callable[[int], int]) -> Callable[[str], str]:
 
 
 _MOVES: Operators = {
-    "rev": lambda state: state[::-1],
     "left": lambda state: state[1:] + state[0],
     "right": lambda state: state[-1] + state[:-1],
     "swap": lambda state: state[1] + state[0] + state[2:],
@@ -75,7 +74,7 @@ class OperatorChain(Chain):
     name, domain, verb, symbols, widths = "operator_chain", "logic", "run", "0123456789", (4, 8)
     operators: ClassVar[Operators] = {
         # Without `rev`, which a small base does not know of eight digits; what is never right is not learned.
-        **{name: move for name, move in _MOVES.items() if name != "rev"},
+        **_MOVES,
         "ends": lambda state: state[-1] + state[1:-1] + state[0],
         "inc": _each(lambda d: d + 1),
         "dec": _each(lambda d: d - 1),
@@ -107,12 +106,8 @@ def _add(place: int, number: int) -> Callable[[str], str]:
 
 
 def _exchange(one: int, other: int) -> Callable[[str], str]:
-    def run(state: str) -> str:
-        symbols = list(state)
-        symbols[one], symbols[other] = symbols[other], symbols[one]
-        return "".join(symbols)
-
-    return run
+    """Exchanges the symbols at two places, the first of them given first."""
+    return lambda s: s[:one] + s[other] + s[one + 1 : other] + s[one] + s[other + 1 :]
 
 
 class VariableTrace(Chain):
@@ -137,7 +132,7 @@ class StrandEdits(Chain):
         "comp": _bases("TGCA"),
         "purine": _bases("GTAC"),  # A ↔ G, C ↔ T: transitions
         "keto": _bases("CATG"),  # A ↔ C, G ↔ T
-        "rev": _MOVES["rev"],
+        "rev": lambda state: state[::-1],
         "left": _MOVES["left"],
         "right": _MOVES["right"],
         "halves": lambda state: state[len(state) // 2 :] + state[: len(state) // 2],
