@@ -104,26 +104,26 @@ class Countdown(ProceduralTask):
         numbers = [rng.randint(2, largest) for _ in range(count)]
         total, shown, last, steps = numbers[0], str(numbers[0]), "", []
         for number in numbers[1:]:
-            operator = rng.choice(self._operators(total, number))
-            result = {"+": total + number, "-": total - number, "*": total * number, "/": total // number}
-            steps.append(f"{total}{operator}{number}={result[operator]}")
+            results = self._results(total, number)
+            operator = rng.choice(list(results))
+            steps.append(f"{total}{operator}{number}={results[operator]}")
             group = operator in "*/" and last in ("+", "-")
             shown = f"({shown}){operator}{number}" if group else f"{shown}{operator}{number}"
-            total, last = result[operator], operator
+            total, last = results[operator], operator
         numbers.sort()  # in one order: in another it would be the same problem, and maybe of another split
         asked = f"make {total} from {' '.join(map(str, numbers))} once each"
         return draft(asked, (tuple(numbers), total), ";".join(steps), shown)
 
-    def _operators(self, total: int, number: int) -> list[str]:
-        """What keeps the total a positive whole number; only `+`, always possible, can pass the bound."""
-        operators = ["+"]
+    def _results(self, total: int, number: int) -> dict[str, int]:
+        """By operator, where it is a positive whole number; only `+`, always possible, can pass the bound."""
+        results = {"+": total + number}
         if total > number:
-            operators.append("-")
+            results["-"] = total - number
         if total * number <= self.largest_total:
-            operators.append("*")
+            results["*"] = total * number
         if total % number == 0:
-            operators.append("/")
-        return operators
+            results["/"] = total // number
+        return results
 
     def score(self, payload: Any, answer: str) -> float:
         """1 for an expression over exactly the given numbers whose exact value is the target."""
