@@ -81,11 +81,8 @@ def same_json(entry: Entry, answer: str) -> float:
 def _same(gold: Any, given: Any) -> bool:
     """Recursion follows the gold value, so that a deeply nested answer costs nothing."""
     if isinstance(gold, dict):
-        return (
-            isinstance(given, dict)
-            and gold.keys() == given.keys()
-            and all(_same(value, given[key]) for key, value in gold.items())
-        )
+        same_keys = isinstance(given, dict) and gold.keys() == given.keys()
+        return same_keys and all(_same(value, given[key]) for key, value in gold.items())
     if isinstance(gold, list):
         return isinstance(given, list) and len(gold) == len(given) and all(map(_same, gold, given))
     if {type(gold), type(given)} in ({float}, {int, float}):
@@ -228,16 +225,14 @@ def conclusion(entry: Entry, answer: str) -> float:
     is_atom = len(answer.replace("(", "").replace(")", "").strip()) == 1
     if None in everywhere or all(everywhere) or is_atom:
         return 0.0
-    said = {number for number, true in enumerate(everywhere) if true}
-    joined = set(range(len(worlds)))  # where all premises hold that the answer implies
-    for premise in entry["metadata"]["premises"]:
-        held = {number for number, world in enumerate(worlds) if truth(premise, world)}
-        if held <= said:
-            return 0.0
-        joined &= held if said <= held else joined
-    if said == joined:
+    numbers = set(range(len(worlds)))  # of worlds
+    said = {number for number in numbers if everywhere[number]}
+    premises = entry["metadata"]["premises"]
+    held = [{number for number in numbers if truth(premise, worlds[number])} for premise in premises]
+    implied = [each for each in held if said <= each]
+    if said == numbers.intersection(*implied) or any(each <= said for each in held):
         return 0.0
-    return float(all(truth(answer, world) for world in models(entry)))
+    return float(numbers.intersection(*held) <= said)
 
 
 def models(entry: Entry) -> list[World]:
