@@ -247,11 +247,9 @@ def puzzles() -> Mapping[int, tuple[Puzzle, ...]]:
         for start in STARTS:
             shown = (values[start + offset] for offset in SHOWN)
             fitting.setdefault((start, *shown), []).append((expression, start))
-    found: dict[int, list[Puzzle]] = {}
-    for candidates in fitting.values():
-        if len(candidates) == 1:
-            found.setdefault(len(candidates[0][0]), []).append(candidates[0])
-    return {level: tuple(level_puzzles) for level, level_puzzles in found.items()}
+    alone = [candidates[0] for candidates in fitting.values() if len(candidates) == 1]
+    levels = (*OneLiner.levels, *OneLiner.ood_levels)
+    return {level: tuple(puzzle for puzzle in alone if len(puzzle[0]) == level) for level in levels}
 
 
 def expressions() -> Iterator[Expression]:
