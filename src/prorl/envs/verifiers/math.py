@@ -16,6 +16,7 @@ import logging
 import re
 from collections.abc import Sequence
 from functools import partial
+from itertools import accumulate
 from math import prod
 
 from prorl.envs.extract import last_box
@@ -238,8 +239,6 @@ def _as_relations(answer: str, gold: str, depth: int) -> bool | None:
     Where the gold is solved for its variable, so is a right answer: a multiple may be the problem itself.
     """
     signs, wanted = _SIGN.findall(answer), _SIGN.findall(gold)
-    if not signs and not wanted:
-        return None
     if len(signs) != 1 or len(wanted) != 1:
         return None if len(signs) == len(wanted) else False
     sides, wanted_sides = (tuple(part.strip() for part in _SIGN.split(text)) for text in (answer, gold))
@@ -318,11 +317,8 @@ def is_harmless(text: str) -> bool:
     tokens = _TOKEN.findall(text)
     if len(tokens) > MAX_TOKENS or "".join(tokens) != re.sub(r"\s", "", text):
         return False
-    depth = deepest = 0
-    for token in tokens:
-        depth += (token in "([{") - (token in ")]}")
-        deepest = max(deepest, depth)
-    if depth != 0 or deepest > MAX_DEPTH:
+    depths = [*accumulate(((token in "([{") - (token in ")]}") for token in tokens), initial=0)]
+    if depths[-1] != 0 or max(depths) > MAX_DEPTH:
         return False
     return all(map(_is_known, tokens)) and _exponents_are_small(text)
 
