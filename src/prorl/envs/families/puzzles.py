@@ -99,10 +99,12 @@ def holds(constraint: Constraint, answer: Answer) -> bool:
     """
     kind, argument = constraint
     words = [word.lower() for word in answer.words]
+    if kind == "has":
+        word, times = argument.split()
+        return words.count(word) == int(times)
     return {
         "start": words[0] == argument,
         "end": words[-1] == argument,
-        "has": argument in [f"{word} {words.count(word)}" for word in words],
         "no": all(argument not in word for word in words),
         "sorted": words == sorted(words),
         "desc": words == sorted(words, reverse=True),
