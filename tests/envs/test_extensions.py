@@ -278,7 +278,7 @@ def test_an_async_function_may_keep_a_client_from_one_response_to_the_next(own):
     assert [verdict.score for verdict in scores] == [1.0] * 6
 
 
-@pytest.mark.parametrize("value", [None, [None], "a word", 2, -0.1, math.nan, [1, 2], {"reward": 1}])
+@pytest.mark.parametrize("value", [None, [None], "word", 2, -0.1, math.nan, 10**400, [1, 2], {"no": 1}])
 def test_a_result_that_is_no_score_is_an_error_and_never_a_reward_of_zero(own, value):
     assert verdict_of(value).status == "error"
 

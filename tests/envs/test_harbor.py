@@ -18,7 +18,7 @@ from prorl.envs.check import check_task
 from prorl.envs.errors import ProrlError, UsageError
 from prorl.envs.extensions import absolute, find
 from prorl.envs.extract import extract_script
-from prorl.envs.harbor import ENGINES, FORM, Environment, HarborTask
+from prorl.envs.harbor import ENGINES, FORM, MAX_REWARD_BYTES, Environment, HarborTask
 from prorl.envs.registry import VerifierSpec, make_task, make_verifier
 from prorl.local.judge import LocalJudge
 
@@ -122,6 +122,14 @@ def test_the_tests_judge_what_a_script_left(task, script, score, status, note):
     verdict = judge(task, script)
     assert (verdict.score, verdict.status) == (score, status), verdict
     assert note in verdict.note
+
+
+@pytest.mark.parametrize("written", ["[" * MAX_REWARD_BYTES, "9" * 400, '{"reward": {}}', "[]", "{}"])
+def test_nothing_that_a_script_writes_as_its_reward_keeps_it_from_a_verdict(tmp_path, monkeypatch, written):
+    folder = write_task(tmp_path / "one")
+    monkeypatch.setattr(shutil, "which", lambda _: "engine")
+    monkeypatch.setattr(HarborTask, "_ask", lambda *_, **__: (0, written, ""))
+    assert judge(HarborTask(folder), "ls").status == "wrong"
 
 
 @pytest.mark.slow

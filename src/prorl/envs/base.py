@@ -57,7 +57,7 @@ def verdict_of(found: Any, threshold: float = 1.0) -> Verdict:
         return Verdict(score=0.0, status="error", note="the reward function could not tell")
     try:
         score = float(found)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         score = math.nan
     if (whole := round(score, 9)) in (0.0, 1.0):  # the sum of parts 0.7 + 0.2 + 0.1 means 1
         score = whole

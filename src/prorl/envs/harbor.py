@@ -180,10 +180,10 @@ class HarborTask(FixedTask):
             return Verdict(score=0.0, status="wrong", note="time")
         try:
             reward = json.loads(written)
-            verdict = verdict_of(reward["reward"] if isinstance(reward, dict) else reward)
-        except (ValueError, KeyError):
-            verdict = None
-        if verdict is None or verdict.status == "error":  # a response may have written it
+        except (ValueError, RecursionError):
+            reward = None
+        verdict = verdict_of(reward.get("reward") if isinstance(reward, dict) else reward)
+        if verdict.status == "error":  # a response may have written it
             return Verdict(score=0.0, status="wrong", note=f"the tests' reward is {written!r:.60}")
         return verdict
 
