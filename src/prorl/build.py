@@ -17,7 +17,7 @@ from prorl.config.recipe import RecipeError, require_room
 from prorl.config.schema import RunConfig, WarmupConfig
 from prorl.control.plan import Plan, make_plan
 from prorl.envs.base import ProceduralTask
-from prorl.envs.datasets.catalogue import SOURCES, SourceRequest, resolve
+from prorl.envs.datasets.catalogue import PROGRAMS, SOURCES, SourceRequest, resolve
 from prorl.envs.datasets.prepare import DatasetTask, missing, prepare, require_prepared
 from prorl.envs.extensions import Extension, find
 from prorl.envs.files import hash_folder
@@ -185,7 +185,7 @@ def check_sandbox(config: RunConfig) -> str:
     Raises SandboxError where there is no sandbox that the recipe allows; the sentence says how to get one.
     """
     spec = verifier_spec(config)
-    if not any(resolve(request).domain == "code" for request in data_requests(config)) and not any(
+    if not any(resolve(request).layout in PROGRAMS for request in data_requests(config)) and not any(
         isinstance(make_task(name, own=spec.own.get(name)), NeedsSandbox) for name in spec.tasks
     ):
         return ""

@@ -32,6 +32,9 @@ ABSENT = object()  # a cell that a row does not have, where None is a value
 Kind = Literal["math", "choice", "quantity", "code", "instructions"]
 """How answers of a row are judged; also what a recipe says of a data set of its own."""
 
+PROGRAMS = ("tests", "asserts", "contest")
+"""Layouts of rows whose answers are programs, which a sandbox runs."""
+
 Columns = Mapping[str, tuple[str, ...]]
 Row = Mapping[str, Any]
 
