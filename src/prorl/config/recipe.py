@@ -4,7 +4,7 @@ import difflib
 import json
 import re
 import reprlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, get_args, get_origin
@@ -50,16 +50,13 @@ def load_recipe(recipe: str, overrides: Sequence[str] = ()) -> RunConfig:
 
 def changed(config: RunConfig, settings: Mapping[str, Any], overrides: Sequence[str]) -> RunConfig:
     """A resolved recipe with top-level settings and dotted overrides replaced, checked as by `load_recipe`."""
-    return _checked(OmegaConf.create(_literal(to_json(config) | dict(settings))), overrides, config.name)
+    resolved = _rewritten(to_json(config) | dict(settings), _literal)
+    return _checked(OmegaConf.create(resolved), overrides, config.name)
 
 
-def _literal(said: Any) -> Any:
-    """Resolved settings as OmegaConf gives them back: `${` in a text is text."""
-    if isinstance(said, dict):
-        return {key: _literal(value) for key, value in said.items()}
-    if isinstance(said, list):
-        return [_literal(value) for value in said]
-    return re.sub(r"(\\*)\$\{", lambda found: 2 * found[1] + r"\${", said) if isinstance(said, str) else said
+def _literal(said: str) -> str:
+    """A resolved text as OmegaConf gives it back: `${` in it is text."""
+    return re.sub(r"(\\*)\$\{", lambda found: 2 * found[1] + r"\${", said)
 
 
 def check(data: Mapping[Any, Any], source: str) -> RunConfig:
@@ -178,13 +175,12 @@ def _checked(recipe: DictConfig, overrides: Sequence[str], source: str) -> RunCo
 
 def merge(base: DictConfig, top: DictConfig, source: str) -> DictConfig:
     """Settings on top of others; what replaces a schedule or a model takes nothing of the old one's form or shape."""
+    base = base.copy()
     for key in ("optimizer.lr", "kl.coef"):
         old, new = OmegaConf.select(base, key), OmegaConf.select(top, key)
         if OmegaConf.is_dict(old) and OmegaConf.is_dict(new) and ("points" in old) != ("points" in new):
-            base = base.copy()
             OmegaConf.update(base, key, None)  # another form of schedule replaces it
     if OmegaConf.select(top, "model.path") not in (None, OmegaConf.select(base, "model.path")):
-        base = base.copy()
         for key in ("model.shape", "model.parameters"):  # of another model
             OmegaConf.update(base, key, None)
     try:
@@ -207,13 +203,16 @@ def merge(base: DictConfig, top: DictConfig, source: str) -> DictConfig:
 
 def _with_text_keys(settings: Any) -> Any:
     """The same with every key as text: 1 and "1" are one level."""
-    return OmegaConf.create(_keyed(OmegaConf.to_container(settings)))
+    return OmegaConf.create(_rewritten(OmegaConf.to_container(settings), str))
 
 
-def _keyed(value: Any) -> Any:
+def _rewritten(value: Any, text: Callable[[str], str]) -> Any:
+    """Plain data with every key as text, and `text` of every text."""
     if isinstance(value, dict):
-        return {str(key): _keyed(inner) for key, inner in value.items()}
-    return [_keyed(inner) for inner in value] if isinstance(value, list) else value
+        return {str(key): _rewritten(inner, text) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_rewritten(inner, text) for inner in value]
+    return text(value) if isinstance(value, str) else value
 
 
 def _place(recipe: DictConfig, folder: Path) -> None:
