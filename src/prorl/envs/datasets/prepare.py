@@ -36,7 +36,7 @@ from prorl.envs.datasets.catalogue import (
     resolve,
 )
 from prorl.envs.datasets.convert import Prepared, convert, history_of
-from prorl.envs.extensions import Extension, Reward, load_reward
+from prorl.envs.extensions import Extension, load_reward
 from prorl.envs.files import replacing, sha256
 from prorl.envs.grading import check_gold, judge
 from prorl.envs.seeds import derive
@@ -241,10 +241,8 @@ def _up_to_date(path: Path, source: Source, fingerprint: str) -> SourceReport | 
     about = read_about(path, whole=True)
     if about.get("fingerprint") != fingerprint:
         return None
-    report = SourceReport(name=source.name, use=source.use, redone=False, examples=about["examples"])
-    report.kept.update(about["kept"])
-    report.dropped.update(about["dropped"])
-    return report
+    counts = {"kept": Counter(about["kept"]), "dropped": Counter(about["dropped"])}
+    return SourceReport(name=source.name, use=source.use, redone=False, examples=about["examples"], **counts)
 
 
 def _asked(source: Source, request: SourceRequest) -> str:
@@ -380,13 +378,9 @@ class DatasetTask(FixedTask):
             column = self._file.read_row_group(number, columns=["payload"])["payload"]
             self._group = (number, column.to_pylist())
         payload = json.loads(self._group[1][offset])
-        if self._reward is not None:
-            return self._reward(text, payload["row"], payload["gold"])
+        if self._own is not None:
+            return load_reward(self._own)(text, payload["row"], payload["gold"])
         return judge(payload, problem.prompt, text, self.run_program)
-
-    @cached_property
-    def _reward(self) -> Reward | None:
-        return None if self._own is None else load_reward(self._own)
 
     @cached_property
     def _keys(self) -> Any:
