@@ -52,16 +52,15 @@ class Extension:
     @property
     def fingerprint(self) -> str:
         """Hash of the folder, the file and what it imports beside it, or the module's file if found unimported."""
-        text = self.source
         place, name = _parts(self.use)
         if place == FOLDERS:
             return hash_folder(Path(name))
-        if text is None:
+        if self.source is None:
             spec = _spec(self.use)
             path = Path(spec.origin) if spec and spec.origin else Path()
             return blake2b(path.read_bytes() if path.is_file() else b"", digest_size=8).hexdigest()
-        helpers = [path.read_bytes() for path in _beside(place, text).values()]
-        return blake2b(b"".join([text.encode(), *helpers]), digest_size=8).hexdigest()
+        helpers = [path.read_bytes() for path in _beside(place, self.source).values()]
+        return blake2b(b"".join([self.source.encode(), *helpers]), digest_size=8).hexdigest()
 
 
 def absolute(use: str, folder: Path) -> str:
@@ -142,12 +141,9 @@ def load_task(extension: Extension, name: str, levels: Mapping[int, float] | Non
         if fault := _fault(task):
             raise UsageError(fault)
         task.name = name
-    except UsageError as error:
-        raise UsageError(f"{extension.use}: {error}") from error
     except (Exception, SystemExit) as error:
-        raise UsageError(
-            f"{extension.use}: no task can be made of it: {_told(error, extension.use)}"
-        ) from error
+        failed = f"no task can be made of it: {_told(error, extension.use)}"
+        raise UsageError(f"{extension.use}: {error if isinstance(error, UsageError) else failed}") from error
     return task
 
 
@@ -171,9 +167,7 @@ def load_reward(extension: Extension) -> Reward:
 
     def reward(response: str, row: Mapping[str, Any], gold: Any) -> Verdict:
         found = call(response, row, gold)
-        if inspect.isawaitable(found):
-            found = awaited(found)
-        return verdict_of(found)
+        return verdict_of(awaited(found) if inspect.isawaitable(found) else found)
 
     return reward
 
