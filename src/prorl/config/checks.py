@@ -108,8 +108,7 @@ def contradictions(config: RunConfig) -> Iterator[str]:
         if task.use and rows:
             yield f"tasks.{name}: `use` is a task that makes its own problems: leave out `{rows[0]}`"
         published = name in SOURCES and task.use is None
-        idle = [key for key in OF_ROWS if getattr(task, key) and not (rows or published)]
-        if idle:
+        if idle := [key for key in OF_ROWS if getattr(task, key) and not (rows or published)]:
             yield f"tasks.{name}: `{idle[0]}` is about rows of data, and this task makes its problems: leave it out"
         if task.path and not (task.kind or task.grade or task.use or published):
             yield (
@@ -137,9 +136,8 @@ def contradictions(config: RunConfig) -> Iterator[str]:
     for stage in config.stages:
         if stage.optimizer == "clear" and not stage.reset_reference:
             yield f"stage at step {stage.at}: optimizer: clear has an effect with reset_reference: true alone"
-        unknown = set(stage.mixture) - set(config.tasks)
-        if unknown:
-            yield f"stage at step {stage.at}: the mixture names {sorted(unknown)}, which `tasks` does not list"
+        if unknown := sorted(set(stage.mixture) - set(config.tasks)):
+            yield f"stage at step {stage.at}: the mixture names {unknown}, which `tasks` does not list"
     for name, row in config.detectors:
         if row.hits > row.of_last:
             yield f"detectors.{name}: hits ({row.hits}) is above of_last ({row.of_last})"

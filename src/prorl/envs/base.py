@@ -100,12 +100,9 @@ class ProceduralTask(ABC):
         """
         if wrong := [level for level in (*self.levels, *self.ood_levels) if type(level) is not int]:
             raise ValueError(f"levels are whole numbers, not {wrong[0]!r}")
-        unknown = set(weights or {}) - set(self.levels)
-        if unknown:
-            trained = f"its trained levels are {list(self.levels)}"
-            raise ValueError(
-                f"task {self.name or type(self).__name__}: no level {sorted(unknown)}; {trained}"
-            )
+        if unknown := sorted(set(weights or {}) - set(self.levels)):
+            name, trained = self.name or type(self).__name__, list(self.levels)
+            raise ValueError(f"task {name}: no level {unknown}; its trained levels are {trained}")
         self.weights = dict(weights) if weights else dict.fromkeys(self.levels, 1.0)
 
     @property

@@ -164,10 +164,8 @@ def encode_json(value: Any, *, indent: int | None = None) -> bytes:
     Python's `float()`, pydantic and JavaScript's `Number()` all turn back. Raises TypeError: a value that JSON cannot
     hold, or a key that is no string (it would come back as one).
     """
-    separators = (",", ":") if indent is None else (",", ": ")
-    text = json.dumps(
-        _plain(value), allow_nan=False, ensure_ascii=False, indent=indent, separators=separators
-    )
+    style: dict[str, Any] = {"indent": indent} if indent is not None else {"separators": (",", ":")}
+    text = json.dumps(_plain(value), allow_nan=False, ensure_ascii=False, **style)
     # Half a surrogate pair, which a tokenizer may leave, has no UTF-8; as a JSON escape it survives exactly.
     return text.encode("utf-8", "backslashreplace") + b"\n"
 

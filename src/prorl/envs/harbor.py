@@ -191,11 +191,10 @@ class HarborTask(FixedTask):
     def _container(self, folder: Folder) -> Iterator[str]:
         """A container that ends with the block; by itself, when its time is over, should this process be killed."""
         name, bounds = f"prorl-{token_hex(8)}", folder.settings.environment.options
+        options = ("--detach", "--rm", "--name", name, "--entrypoint", "/bin/sh", *bounds)
         most = folder.seconds + 4 * ENGINE_SECONDS
-        options = ("--detach", "--rm", "--name", name, "--entrypoint", "/bin/sh")
         try:
-            sleep = ("-c", f"exec sleep {most:.0f}")
-            self._do("run", *options, *bounds, folder.image, *sleep)
+            self._do("run", *options, folder.image, "-c", f"exec sleep {most:.0f}")
             yield name
         finally:
             with suppress(subprocess.TimeoutExpired):

@@ -264,15 +264,10 @@ def _published_rows(source: Source, request: SourceRequest) -> Iterator[Row]:
             raise DataError(
                 f"{folder} holds rows as {' and '.join(sorted(kinds))}, of which one kind would be read: keep one"
             )
-    streaming = folder is not None or request.limit is not None
+    place, streaming = str(folder or source.hub), folder is not None or request.limit is not None
+    asked = {"split": source.split, "revision": request.revision, "streaming": streaming}
     try:
-        yield from load_dataset(
-            str(folder) if folder else source.hub,
-            source.config,
-            split=source.split,
-            revision=request.revision,
-            streaming=streaming,
-        )
+        yield from load_dataset(place, source.config, **asked)
     except Exception as error:  # a dozen kinds from three libraries, and all mean the same here
         reason, name = _reason(error), source.name
         if folder is not None:

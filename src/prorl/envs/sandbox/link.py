@@ -99,12 +99,8 @@ class Link:
         the caller closes the link: what is on its way would be the next program's reply.
         """
         given = stdin or b""
-        order = {
-            "script": stdin is not None,
-            "lengths": [len(program), len(given)],
-            "result_bytes": result_bytes,
-        }
-        payload = json.dumps({**order, **asdict(limits)}).encode()
+        order = {"script": stdin is not None, "lengths": [len(program), len(given)]}
+        payload = json.dumps({**order, "result_bytes": result_bytes, **asdict(limits)}).encode()
         deadline = time.monotonic() + limits.seconds + GRACE_SECONDS
         self._send(HEADER.pack(JOB, len(payload)) + payload + program + given, deadline)
         return self._reply(deadline)
