@@ -29,6 +29,7 @@ def write(tmp_path: Path):
 def test_a_recipe_is_called_after_its_file_unless_it_says_otherwise(write):
     assert load_recipe(write("small", BASE)).name == "small"
     assert load_recipe(write("small", BASE + "name: other\n")).name == "other"
+    assert load_recipe(write("small.v2", BASE).removesuffix(".yaml")).name == "small.v2"
 
 
 def test_what_a_recipe_does_not_say_is_the_default(write):

@@ -42,10 +42,7 @@ def load_recipe(recipe: str, overrides: Sequence[str] = ()) -> RunConfig:
     A recipe that extends another one, and an override, leave a task out by `tasks.NAME=null`. RecipeError for a
     broken file, an unknown key, a wrong value, settings that contradict each other, or an override without effect.
     """
-    merged = _merge_chain(_find(recipe, Path()))
-    if "name" not in merged:
-        merged.name = Path(recipe).stem
-    return _checked(merged, overrides, recipe)
+    return _checked(_merge_chain(_find(recipe, Path())), overrides, recipe)
 
 
 def changed(config: RunConfig, settings: Mapping[str, Any], overrides: Sequence[str]) -> RunConfig:
@@ -140,13 +137,12 @@ def _merge_chain(path: Path, depth: int = 0) -> DictConfig:
     if not isinstance(loaded, DictConfig):
         raise RecipeError(f"{path} is not a mapping of settings")
     _place(loaded, path.parent)
+    if "name" not in loaded:
+        loaded.name = path.stem
     parent = loaded.pop("extends", None)
     if parent is None:
         return loaded
-    base = _merge_chain(_find(str(parent), path.parent), depth + 1)
-    if "name" not in loaded:
-        loaded.name = path.stem
-    return merge(base, loaded, str(path))
+    return merge(_merge_chain(_find(str(parent), path.parent), depth + 1), loaded, str(path))
 
 
 def _checked(recipe: DictConfig, overrides: Sequence[str], source: str) -> RunConfig:
