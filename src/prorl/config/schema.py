@@ -374,10 +374,8 @@ class DetectorConfig(Model):
 def _row(
     threshold: float, rearm: float, hits: int, of_last: int, action: Action, **more: Any
 ) -> DetectorConfig:
-    """A detector that only warns unless a recipe says otherwise; an extra validation is run without asking."""
-    row = {"threshold": threshold, "rearm": rearm, "hits": hits, "of_last": of_last, "action": action, **more}
-    mode = {"mode": "act" if action == "validation" else "warn"}
-    return DetectorConfig.model_validate(mode | row)
+    """A detector that only warns unless a recipe, or `more`, says otherwise."""
+    return DetectorConfig(threshold=threshold, rearm=rearm, hits=hits, of_last=of_last, action=action, **more)
 
 
 _AT_ONCE = {"mode": "act", "cooldown": 1}  # of a run that cannot go on so
@@ -401,9 +399,9 @@ class DetectorsConfig(Model):
     mismatch: DetectorConfig = _row(1.05, 1.02, 3, 5, "correct_mismatch")
     broken_engine: DetectorConfig = _row(1.5, 1.05, 5, 5, "stop", **_AT_ONCE)
     verifier_errors: DetectorConfig = _row(0.5, 0.25, 1, 1, "stop", **_AT_ONCE)
-    truncated_share: DetectorConfig = _row(0.9, 0.8, 3, 3, "validation")
-    unanswered_share: DetectorConfig = _row(0.9, 0.8, 3, 3, "validation")
-    no_signal: DetectorConfig = _row(0.01, 0.05, 5, 5, "validation")
+    truncated_share: DetectorConfig = _row(0.9, 0.8, 3, 3, "validation", mode="act")
+    unanswered_share: DetectorConfig = _row(0.9, 0.8, 3, 3, "validation", mode="act")
+    no_signal: DetectorConfig = _row(0.01, 0.05, 5, 5, "validation", mode="act")
     validation_collapse: DetectorConfig = _row(0.5, 0.75, 1, 1, "roll_back", **_AT_ONCE)
     reward_hacking: DetectorConfig = _row(0.05, 0.02, 2, 3, "pause")
     stalled_validation: DetectorConfig = _row(8, 1, 1, 1, "pause")
