@@ -19,6 +19,7 @@ from prorl.control.plan import Plan, make_plan
 from prorl.envs.base import ProceduralTask
 from prorl.envs.datasets.catalogue import PROGRAMS, SOURCES, SourceRequest, resolve
 from prorl.envs.datasets.prepare import DatasetTask, missing, prepare, require_prepared
+from prorl.envs.errors import UsageError
 from prorl.envs.extensions import Extension, find
 from prorl.envs.files import hash_folder
 from prorl.envs.mixture import Mixture
@@ -218,6 +219,8 @@ def build_tasks(config: RunConfig) -> Mixture:
         try:
             if per_domain and not tasks.validation_problems(split, per_domain) and split == "validation":
                 raise RecipeError("no task has problems for validations: set validation.every=0")
+        except UsageError:  # of a task that fails, however few problems are asked for
+            raise
         except ValueError as error:
             raise RecipeError(f"{error}: lower {key}, or add problems") from None
     return tasks

@@ -9,14 +9,16 @@ from pathlib import Path
 
 import pytest
 
+from prorl.build import build_tasks
 from prorl.envs import extensions
 from prorl.envs.base import verdict_of
 from prorl.envs.check import check_task
-from prorl.envs.errors import UsageError
+from prorl.envs.errors import ProrlError, UsageError
 from prorl.envs.extensions import Extension, absolute, find, load, load_reward, load_task
 from prorl.envs.registry import VerifierSpec, make_task, make_verifier, task_names
 from prorl.envs.types import Verdict
 from support.own_tasks import REVERSE_WORDS
+from support.recipes import recipe
 
 
 @pytest.fixture
@@ -229,6 +231,12 @@ def test_a_task_that_makes_no_problems_says_so(own, generate, sentence):
     task = make_task(own(BROKEN.format(generate=generate, score="1.0"), "Broken"))
     with pytest.raises(UsageError, match=sentence):
         [task.problem(0, split) for split in ("train", "validation")]
+
+
+def test_a_task_that_fails_where_a_measurement_asks_it_is_not_told_to_be_asked_less(own):
+    place = own(REVERSE_WORDS + "    ood_levels = (99,)\n", "ReverseWords")
+    with pytest.raises(ProrlError, match=r"level 99 raised ValueError: [\w ]+$"):
+        build_tasks(recipe(tasks={"mine": {"use": place}}))
 
 
 @pytest.mark.parametrize(
