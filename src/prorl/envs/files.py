@@ -96,12 +96,9 @@ def fsync(path: Path) -> None:
 
 def fsync_tree(folder: Path) -> None:
     """Force every file and folder below `folder`, and `folder` itself, to disk; links are not followed."""
-    for parent, _, names in os.walk(folder, topdown=False):
-        for name in names:
-            path = Path(parent, name)
-            if not path.is_symlink():
-                fsync(path)
-        fsync(Path(parent))
+    for path in (*folder.rglob("*"), folder):
+        if not path.is_symlink():
+            fsync(path)
 
 
 def sha256(path: Path) -> str:
