@@ -11,14 +11,7 @@ from typing import Any
 
 from prorl.envs.base import NO_ANSWER
 from prorl.envs.datasets.catalogue import KINDS, Drop, Kind
-from prorl.envs.datasets.convert import (
-    FLOAT_TOLERANCE,
-    code_payload,
-    convert,
-    parsed,
-    read_tests,
-    require_readable,
-)
+from prorl.envs.datasets.convert import convert, payload_of_tests
 from prorl.envs.errors import UsageError
 from prorl.envs.extract import ANSWER_CLOSE, ANSWER_OPEN, after_thinking, extract_answer, extract_code
 from prorl.envs.sandbox.jobs import Limits
@@ -91,10 +84,7 @@ def grade(
     row: dict[str, Any] = {"prompt": "?", "answer": gold, "options": options, "tolerance": tolerance}
     try:
         if kind == "code":
-            allowed = FLOAT_TOLERANCE if tolerance is None else tolerance
-            entry, pairs = read_tests(parsed(gold))
-            require_readable(entry, [expected for _, expected in pairs])
-            payload: Payload = code_payload(entry, pairs, allowed, apps=True)
+            payload: Payload = payload_of_tests(gold, tolerance)
         else:
             if kind == "instructions":
                 row["ids"] = [asked["id"] for asked in gold]

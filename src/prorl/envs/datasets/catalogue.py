@@ -83,6 +83,11 @@ class SourceRequest:
         is_id = self.own and _HUB_ID.fullmatch(self.path) and path.suffix not in READERS and not path.exists()
         return None if is_id else path
 
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """The files that the rows are read from; empty for a hub id. Raises DataError: there are none."""
+        return () if self.local is None else local_files(self.local)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:

@@ -311,7 +311,7 @@ def _tests(fields: Fields, _: Runner) -> Prepared:
     if isinstance(given, Mapping) and "ground_truth" in given:
         given = parsed(given["ground_truth"])
     entry, pairs = read_tests(given)
-    payload = code_payload(entry, _chosen(entry, pairs), FLOAT_TOLERANCE, apps=True)
+    payload = _code_payload(entry, _chosen(entry, pairs), FLOAT_TOLERANCE, apps=True)
     return Prepared(question=question, prompt=f"{question}\n\n{_how(entry)}", payload=payload)
 
 
@@ -338,14 +338,19 @@ def read_tests(given: Any) -> tuple[str | None, list[Pair]]:
     return entry, pairs
 
 
-def require_readable(entry: str | None, expected: Sequence[Any]) -> None:
-    """Raises Drop: an output of a script, or all results of a function, are longer than the sandbox reads."""
-    sizes = [len(json.dumps(value)) for value in expected]
+def payload_of_tests(given: Any, tolerance: float | None) -> dict[str, Any]:
+    """What judging a program by all tests that are given needs; `tolerance` is by default that of data sets.
+
+    Raises Drop: they cannot be read; a script's output, or a function's results, are longer than the sandbox reads.
+    """
+    entry, pairs = read_tests(parsed(given))
+    sizes = [len(json.dumps(expected)) for _, expected in pairs]
     if (max if entry is None else sum)(sizes) > Limits().output_bytes:
         raise Drop("tests too large: of results over 1 MiB nothing is read")
+    return _code_payload(entry, pairs, FLOAT_TOLERANCE if tolerance is None else tolerance, apps=True)
 
 
-def code_payload(
+def _code_payload(
     entry: str | None, pairs: Sequence[Pair], tolerance: float | None, *, apps: bool = False
 ) -> dict[str, Any]:
     """What judging a program needs; `apps` says that expected results may be wrapped in a list of one."""
@@ -374,7 +379,7 @@ def _contest(fields: Fields, run: Runner) -> Prepared:
     how = _how(entry)
     if starter:
         question, how = f"{question}\n\n```python\n{starter}\n```", COMPLETE
-    payload = code_payload(entry, _chosen(entry, pairs), None)
+    payload = _code_payload(entry, _chosen(entry, pairs), None)
     return Prepared(question=question, prompt=f"{question}\n\n{how}", payload=payload)
 
 
@@ -388,7 +393,7 @@ def _asserts(fields: Fields, run: Runner) -> Prepared:
     pairs = [(arguments, right) for arguments, _, right, _ in compared]
     tolerance = max([FLOAT_TOLERANCE, *(error for *_, error in compared if error)])
     question, answer = (f"```python\n{source.strip()}\n```" for source in (stub, solution))
-    payload = code_payload(entry, _chosen(entry, pairs), tolerance)
+    payload = _code_payload(entry, _chosen(entry, pairs), tolerance)
     known = Solution(steps="", answer=answer)
     return Prepared(question=question, prompt=f"{question}\n\n{COMPLETE}", payload=payload, solution=known)
 

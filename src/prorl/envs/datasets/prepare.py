@@ -25,16 +25,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from prorl.envs.base import FixedTask, canonical
-from prorl.envs.datasets.catalogue import (
-    VERSION,
-    DataError,
-    Drop,
-    Source,
-    SourceRequest,
-    local_files,
-    read,
-    resolve,
-)
+from prorl.envs.datasets.catalogue import VERSION, DataError, Drop, Source, SourceRequest, read, resolve
 from prorl.envs.datasets.convert import Prepared, convert, history_of
 from prorl.envs.extensions import Extension, load_reward
 from prorl.envs.files import replacing, sha256
@@ -98,7 +89,7 @@ def prepare(
         source, path = sources[request.name], file_of(folder, request.name)
         training = source.use == "train"
         # Whatever the rows depend on; of local files the content, not the name.
-        content = [sha256(file) for file in local_files(request.local)] if request.local is not None else []
+        content = [sha256(file) for file in request.files]
         others = [str(OVERLAP_WORDS), *beside] if training else []
         fingerprint = _hash([_asked(source, request), content, others])
         report = _up_to_date(path, source, fingerprint)
