@@ -81,11 +81,8 @@ def verl_score(
     options = about.get("options") if kind == "choice" else None
     verdict = grade(kind, ground_truth, solution_str, options=options)
     judged = verdict.status != "error"
-    return {
-        "score": verdict.score if judged else 0.0,
-        "answered": float(verdict.answered),
-        "judged": float(judged),
-    }
+    score = verdict.score if judged else 0.0
+    return {"score": score, "answered": float(verdict.answered), "judged": float(judged)}
 
 
 def _last_text(said: Any) -> str:

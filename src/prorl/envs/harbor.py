@@ -20,15 +20,7 @@ from pathlib import Path
 from secrets import token_hex
 from typing import Annotated, Any
 
-from pydantic import (
-    AliasChoices,
-    BaseModel,
-    BeforeValidator,
-    Field,
-    PositiveFloat,
-    PositiveInt,
-    ValidationError,
-)
+from pydantic import AliasChoices, BaseModel, BeforeValidator, Field, PositiveFloat, ValidationError
 
 from prorl.envs.base import NO_ANSWER, OTHER_ROWS, FixedTask, by_split, verdict_of
 from prorl.envs.errors import UsageError
@@ -76,7 +68,7 @@ def _megabytes(said: Any) -> Any:
     return int(found[1]) * (1024 if found[2] == "G" else 1) if found else said
 
 
-Megabytes = Annotated[PositiveInt, BeforeValidator(_megabytes)]
+Megabytes = Annotated[int, Field(gt=0), BeforeValidator(_megabytes)]
 
 
 class Environment(BaseModel):
