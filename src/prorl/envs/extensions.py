@@ -274,9 +274,8 @@ def _spec(use: str) -> Any:
     except (ImportError, AttributeError, ValueError):
         return None
     except (Exception, SystemExit) as error:  # of a package above it, which is imported
-        raise UsageError(
-            f"{use}: running {_module(use).partition('.')[0]} failed: {_told(error, use)}"
-        ) from error
+        package = _module(use).partition(".")[0]
+        raise UsageError(f"{use}: running {package} failed: {_told(error, use)}") from error
 
 
 def _told(error: BaseException, use: str) -> str:

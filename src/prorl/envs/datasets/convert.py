@@ -40,14 +40,11 @@ COMPLETE = "Complete this Python program and give all of it in one block of ```p
 
 _INTEGER = re.compile(r"-?[0-9]+")
 # Eurus-2 ends each prompt with its own request for a code block.
-_ASKED_ALREADY = re.compile(
-    r"\s*Write Python code to solve the problem\.\s*Present the code in.*\Z", re.DOTALL
-)
+_ASKED_ALREADY = re.compile(r"(?s)\s*Write Python code to solve the problem\.\s*Present the code in.*\Z")
 
 _OPTION = re.compile(r"(?m)(?:^|\s)\(?([A-J])[).:]\s+(.+?)(?=\s+\(?[A-J][).:]\s|\s*$)")
 _STATED = re.compile(
-    r"(?i)\banswer\*{0,2}\s*(?:is|:)[\s:*]*(?:(?:therefore|approximately|about)\s+)?(.+?)\.?\s*$",
-    re.MULTILINE,
+    r"(?im)\banswer\*{0,2}\s*(?:is|:)[\s:*]*(?:(?:therefore|approximately|about)\s+)?(.+?)\.?\s*$"
 )
 _MARKED = re.compile(r"(?s)^.*####(?=[^\n]*$)")  # GSM8K's mark of the answer, in the last line
 _CHAT = re.compile(r'\s*\[\s*\{\s*"(?:role|content)"')
