@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import accumulate
 from string import ascii_uppercase
 from typing import Any
 
@@ -404,13 +405,9 @@ def _chosen(entry: str | None, pairs: Sequence[Pair]) -> list[Pair]:
         raise Drop("no tests")
     sized = [(pair, size) for pair in pairs if (size := len(json.dumps(pair))) <= MAX_TEST_BYTES]
     count = min(len(sized), MAX_TESTS)
-    kept: list[Pair] = []
-    room = MAX_TOTAL_BYTES
-    for pair, size in (sized[position * len(sized) // count] for position in range(count)):
-        room -= size
-        if room < 0:
-            break
-        kept.append(pair)
+    spread = [sized[position * len(sized) // count] for position in range(count)]
+    totals = accumulate(size for _, size in spread)
+    kept = [pair for (pair, _), total in zip(spread, totals, strict=True) if total <= MAX_TOTAL_BYTES]
     if not kept:
         raise Drop("tests too large")
     expected = [value for _, value in kept]
