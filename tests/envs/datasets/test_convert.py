@@ -72,6 +72,7 @@ def quantity(gold):
         ("short_answer", {"answer": "1", "tolerance": None}, number("1")),
         ("short_answer", {"answer": "1", "tolerance": ""}, number("1")),
         ("short_answer", {"answer": "1", "tolerance": "1e-2,5"}, number("1")),
+        ("short_answer", {"answer": "1", "tolerance": 10**400}, number("1")),
         ("typed_answer", {"type": "Integer", "answer": "42"}, quantity("42")),
         ("typed_answer", {"type": "Float", "answer": "3.0e8 m/s"}, quantity("3.0e8 m/s")),
         ("typed_answer", {"type": "Fraction", "answer": "1/3"}, number("1/3")),
@@ -120,6 +121,7 @@ def test_what_judging_needs_is_read_from_answers_of_every_form(layout, fields, p
         ("instructions", {"ids": ["a:b"], "arguments": []}, "arguments"),
         ("instructions", {"ids": None, "arguments": None}, "arguments"),
         ("instructions", {"ids": ["a:b"], "arguments": 5}, "arguments"),
+        ("instructions", {"ids": [["a:b"]], "arguments": [{}]}, "no text"),
     ],
 )
 def test_rows_that_cannot_be_judged_are_dropped(layout, fields, reason):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import nullcontext
 from types import SimpleNamespace
 
@@ -147,6 +148,12 @@ def test_rows_of_one_s_own_keep_all_their_columns_and_may_have_no_answer(tmp_pat
     task = prepared(tmp_path, [row], graded=True, domain="poems")
     assert task.domain == "poems"
     assert first(task).prompt == "Rhyme with tree."
+
+
+def test_a_row_that_is_nested_too_deeply_is_dropped(tmp_path):
+    nested = json.loads("[" * 500 + "]" * 500)
+    task = prepared(tmp_path, [{"prompt": "?", "more": more} for more in (nested, 1)], graded=True)
+    assert [task.row_count(split) for split in task.splits] == [1]
 
 
 def test_a_function_of_trl_s_signature_gets_the_chat_from_whatever_column_it_is_in(tmp_path):

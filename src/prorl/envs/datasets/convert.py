@@ -75,7 +75,7 @@ def convert(layout: str, fields: Fields, run: Runner) -> Prepared:
         return _CONVERTERS[layout](fields, run)
     except KeyError as missing:
         raise Drop(f"no {missing.args[0]} column") from None
-    except (TypeError, ValueError, AttributeError, IndexError):
+    except (TypeError, ValueError, AttributeError, IndexError, OverflowError):
         raise Drop("a row of another shape") from None
 
 
@@ -83,7 +83,7 @@ def _short_answer(fields: Fields, _: Runner) -> Prepared:
     question, gold = user_text(fields["prompt"]), _gold(fields["answer"])
     try:  # OlympiadBench's `error`, as text; anything else than one number means none
         tolerance = float(fields.get("tolerance") or 0)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         tolerance = 0.0
     return _math(question, gold, tolerance if 0 < tolerance < 1 else None)
 
@@ -138,6 +138,8 @@ def _instructions(fields: Fields, _: Runner, checkers: str | None = None) -> Pre
     prompt, ids, arguments = user_text(fields["prompt"]), parsed(fields["ids"]), parsed(fields["arguments"])
     if not ids or not isinstance(arguments, Sequence) or len(ids) != len(arguments):
         raise Drop("not one set of arguments per instruction")
+    if not all(isinstance(name, str) for name in ids):
+        raise Drop("an instruction whose name is no text")
     instructions = [
         {"id": name, "kwargs": {key: value for key, value in (given or {}).items() if value is not None}}
         for name, given in zip(ids, arguments, strict=True)

@@ -247,12 +247,14 @@ def _hash(facts: Any) -> str:
 
 
 def _key(prepared: Prepared) -> str:
-    """The hash of all that a row says. Raises Drop: a text that UTF-8 cannot write, and so no file either."""
-    content = json.dumps(asdict(prepared), sort_keys=True, ensure_ascii=False)
+    """The hash of all that a row says. Raises Drop: what no file of ours can hold."""
     try:
+        content = json.dumps(asdict(prepared), sort_keys=True, ensure_ascii=False)
         return blake2b(content.encode(), digest_size=8).hexdigest()
     except UnicodeEncodeError:
         raise Drop("half a surrogate pair or bytes that are no UTF-8") from None
+    except RecursionError:
+        raise Drop("cells nested too deeply") from None
 
 
 def _beginning(text: str) -> str:
