@@ -39,7 +39,7 @@ from prorl.envs.seeds import derive, purpose
 from prorl.lab.evals.evaluation_store import MEASUREMENT, Evaluation, Subject, evaluations, read_evaluation
 from prorl.lab.evals.problems import KEPT, ProblemResult
 from prorl.lab.evals.statistics import MEAN, curve
-from prorl.lab.results import NAMES, model_name
+from prorl.lab.results import NAMES
 from prorl.lab.tables import Cell, Number, Table
 from prorl.lab.watch.console import Console
 from prorl.rollout.pipeline import grouped
@@ -347,7 +347,7 @@ def _estimate(found: Sequence[tuple[ProblemResult, float]], seed: int) -> Estima
 
 def creativity_tables(found: Creativity) -> list[Table]:
     """The creativity index of every model per part and domain, and the gains over the first model."""
-    names = {one.model: model_name(one) for one in found.models}
+    names = {one.model: one.title for one in found.models}
     lengths = f"{found.lengths.shortest} to {found.lengths.longest} words"
     columns = ["domain", *(f"{of} of {name}" for name in names.values() for of in ("index", "gain"))]
     del columns[2]  # the first model's gain over itself

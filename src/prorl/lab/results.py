@@ -16,14 +16,7 @@ from prorl.lab.evals.comparison import (
     patterns,
     sides,
 )
-from prorl.lab.evals.evaluation_store import (
-    BASE,
-    Evaluation,
-    Subject,
-    evaluations,
-    read_evaluation,
-    read_rules,
-)
+from prorl.lab.evals.evaluation_store import BASE, Evaluation, evaluations, read_evaluation, read_rules
 from prorl.lab.evals.problems import Part, ProblemResult
 from prorl.lab.evals.statistics import (
     MEAN,
@@ -141,11 +134,6 @@ def gains(pair: Pair, ks: Sequence[int] = (), *, parts: Iterable[Part] = NAMES) 
     ]
 
 
-def model_name(model: Subject) -> str:
-    """What people call the model: `base`, `step 320`, or the name of a model from elsewhere."""
-    return model.model if model.step is None or model.model == BASE else f"step {model.step}"
-
-
 # -- tables
 
 
@@ -183,14 +171,14 @@ def rate_tables(evaluation: Evaluation, ks: Sequence[int]) -> list[Table]:
                 rows.append((*label, len(members), *cells))
             places = ("task",) if part in PARTS else ("task", "level")
             columns = (*places, "problems", *(f"pass@{k}" for k in ks))
-            name = f"{model_name(evaluation)}: {title} problems"
+            name = f"{evaluation.title}: {title} problems"
             tables.append(Table(title=name, columns=columns, rows=tuple(rows)))
     return tables
 
 
 def gain_tables(pair: Pair, ks: Sequence[int]) -> list[Table]:
     """`gain_table` of every part."""
-    names = f"{model_name(pair.base)} → {model_name(pair.trained)}"
+    names = f"{pair.base.title} → {pair.trained.title}"
     return [gain_table(one, f"{names}: {PARTS[one.part]} problems") for one in gains(pair, ks, parts=PARTS)]
 
 
@@ -241,7 +229,7 @@ def boundary_table(pair: Pair) -> Table:
         base, trained = (solved_shares(side, k) for side in sides(moves))
         for name, share in base.items():
             rows.append((NAMES[part], name, Number(share, SHARE), Number(trained[name], SHARE)))
-    columns = ("part", "problems", model_name(pair.base), model_name(pair.trained))
+    columns = ("part", "problems", pair.base.title, pair.trained.title)
     return Table(title=f"Solved beyond guessing {_in_tries(k)}", columns=columns, rows=tuple(rows))
 
 
@@ -292,7 +280,7 @@ def answer_tables(pair: Pair, k: int) -> list[Table]:
             ]
             length = Number(sum(one.length for one in problems) / len(problems), ".1f")
             errors = sum(one.errors for one in problems)
-            rows.append((model_name(model), *(Number(one, SHARE) for one in shares), length, errors))
+            rows.append((model.title, *(Number(one, SHARE) for one in shares), length, errors))
         majority = [f"maj@{k}"] if k > 1 else []
         columns = ("model", "no answer", "cut off", "pass@1 of answered", *majority, "tokens", "not judged")
         tables.append(Table(title=f"Answers: {PARTS[part]} problems", columns=columns, rows=tuple(rows)))

@@ -82,7 +82,7 @@ STEPS = [evaluation(f"step_{step:06d}", PROBLEMS, step=step) for step in (10, 20
 
 def test_the_base_is_grey_and_first_the_last_checkpoint_last_at_the_end_of_the_scale():
     models = drawn([BASE, *STEPS, FAR])
-    assert [model.name for model in models] == [
+    assert [model.evaluation.title for model in models] == [
         "base",
         "Qwen/<b>",
         *(f"step {step}" for step in (10, 20, 30, 40)),

@@ -42,6 +42,11 @@ class Subject:
     step: int | None = None  # of the run's checkpoint; None for a model from elsewhere
     weights: str = ""  # hash of the model's weights, where it is known
 
+    @property
+    def title(self) -> str:
+        """What people call it: `base`, `step 320`, or the name of a model from elsewhere."""
+        return self.model if self.step is None or self.model == BASE else f"step {self.step}"
+
     def is_same(self, other: Subject) -> bool:
         """Whether both are one model, as far as is known."""
         return self.model == other.model and len({self.weights, other.weights} - {""}) < 2

@@ -183,15 +183,14 @@ def _evaluation(name: str, found: Sequence[Evaluation], run: RunHistory, suffix:
 
 def _pass_section(shown: Shown) -> Section:
     """pass@k of all models: the mean over domains, then a panel per domain, held-out and out of domain apart."""
-    first, last = shown.models[0], shown.models[-1]
     figures = [_pass_figure(shown)]
     for part in PARTS:
-        domains = sorted({problem.domain for problem in first.of(part)})
+        domains = sorted({problem.domain for problem in shown.models[0].of(part)})
         if len(domains) > 1:
             by_domain = {domain: shown.curves(part, domain=domain) for domain in domains}
             about = f"{PARTS[part]} problems per domain"
             figures.append(shown.figure(f"pass-{part}", "pass@k", about, HOW_TO_READ, by_domain))
-    html, tables = _verdict(shown.pair, (first.name, last.name)) if shown.pair else ("", [])
+    html, tables = _verdict(pair, (pair.base.title, pair.trained.title)) if (pair := shown.pair) else ("", [])
     return shown.section("pass", "pass@k", html, tables=tuple(tables), figures=tuple(figures))
 
 
@@ -213,7 +212,7 @@ def _compared(shown: Shown) -> list[Section]:
     if found and pair.trained.step is not None:  # else nothing that this training did
         halves = "No checkpoint between was evaluated, so nothing says when."
         if pair.between:
-            halves = f"The halves are before and after {results.model_name(pair.between)}."
+            halves = f"The halves are before and after {pair.between.title}."
         notes = (PATTERNS.format(k=k, halves=halves),)
         tables.append(replace(results.pattern_table(found, k), notes=notes))
     html, figures = paragraph(results.tasks_moved(found, k)), (_heat_map(shown, pair),)
@@ -257,7 +256,7 @@ def _heat(models: Sequence[Drawn], part: Part, panel: int, samples: int) -> Trac
     return {
         "type": "heatmap",
         "z": [[_depth(one.solved / one.samples, samples) for one in row] for row in rows],
-        "y": [drawing.label(model.name) for model in models],
+        "y": [drawing.label(model.evaluation.title) for model in models],
         "text": [[_hover(one) for one in row] for row in rows],
         "hovertemplate": "%{text}<extra>%{y}</extra>",
         "coloraxis": "coloraxis",
@@ -312,7 +311,7 @@ def _outcome_table(models: Sequence[Drawn]) -> Table:
                     shares = (passed, max(0.0, 1 - passed - silent), silent, cut)
                     length = Number(value=fmean(one.length for one in problems), form=".1f")
                     cells = (Number(value=share, form=".1%") for share in shares)
-                    rows.append((domain, NAMES[part], model.name, *cells, length))
+                    rows.append((domain, NAMES[part], model.evaluation.title, *cells, length))
     columns = ("domain", "part", "model", "passed", "wrong", "no answer", "cut off", "tokens")
     return Table(title="Responses per domain", columns=columns, rows=tuple(rows), folded=True)
 
@@ -391,9 +390,11 @@ def _by_level(problems: Sequence[ProblemResult], k: int) -> Curve:
 
 def _beyond(shown: Shown, trained: Levels, ks: Sequence[int]) -> str:
     """For which tasks pass@k surely rose above the trained levels."""
-    moves = shown.pair.moves("levels") if shown.pair else []
+    pair = shown.pair
+    if pair is None:
+        return ""
     tops = {task: max(levels, default=math.inf) for task, levels in trained.items()}  # inf: not known
-    above = [one for one in moves if one.base.level > tops.get(one.base.task, -1)]
+    above = [one for one in pair.moves("levels") if one.base.level > tops.get(one.base.task, -1)]
     by_task = sorted(grouped(above, lambda move: move.base.task).items())
     found = {task: differences(moves, ks) for task, moves in by_task}
     told = []
@@ -401,7 +402,7 @@ def _beyond(shown: Shown, trained: Levels, ks: Sequence[int]) -> str:
         up = [f"{task} ({points(of[place].gain)} points)" for task, of in found.items() if of[place].up]
         where = f"pass@{k} surely rose on {len(up) or 'none'} of {count(len(found), 'task')}"
         told.append(f"{where}, {listing(up)}" if up else where)
-    against = f"{shown.models[-1].name} against {shown.models[0].name}"
+    against = f"{pair.trained.title} against {pair.base.title}"
     return f"Above the trained levels, {against}: {'; '.join(told)}." if found else ""
 
 

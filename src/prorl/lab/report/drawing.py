@@ -98,7 +98,6 @@ def band(name: str, color: str, xs: Sequence[float], ys: Sequence[float | None])
 class Drawn:
     """A model as figures show it."""
 
-    name: str  # `base`, `step 320`, or what a model from elsewhere is called
     color: str
     evaluation: Evaluation
 
@@ -130,11 +129,11 @@ def drawn(evaluations: Sequence[Evaluation]) -> list[Drawn]:
     foreign = [one for one in others if one.step is None]
     steps = [one for one in others if one.step is not None]
     found = [
-        *((BASE, GREY, one) for one in evaluations if one.model == BASE),
-        *((one.model, color, one) for one, color in zip(foreign, cycle(FOREIGN), strict=False)),
-        *((f"step {one.step}", _on_ramp(at / len(steps)), one) for at, one in enumerate(steps, 1)),
+        *((GREY, one) for one in evaluations if one.model == BASE),
+        *zip(cycle(FOREIGN), foreign, strict=False),
+        *((_on_ramp(at / len(steps)), one) for at, one in enumerate(steps, 1)),
     ]
-    return [Drawn(name=name, color=color, evaluation=one) for name, color, one in found]
+    return [Drawn(color=color, evaluation=one) for color, one in found]
 
 
 def _on_ramp(place: float) -> str:
@@ -204,7 +203,7 @@ def dots(model: Drawn, rows: Sequence[str], found: Sequence[Curve], panel: int) 
 
 
 def _of_model(model: Drawn, panel: int) -> Trace:
-    name, axes = label(model.name), {"xaxis": axis("x", panel), "yaxis": axis("y", panel)}
+    name, axes = label(model.evaluation.title), {"xaxis": axis("x", panel), "yaxis": axis("y", panel)}
     return {"type": "scatter", "name": name, "legendgroup": name, "showlegend": panel == 0, **axes}
 
 
