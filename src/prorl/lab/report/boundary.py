@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import product
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -47,7 +48,9 @@ ANSWERED = (
 HEAT_ROW_PIXELS, FRAME_PIXELS = 34, 120
 
 Curves = Sequence[tuple[Drawn, Curve]]
+Panels = Mapping[str, Curves]
 Draw = Callable[[Sequence[ProblemResult]], Curve]
+Axis = Mapping[str, Any]
 Levels = Mapping[str, Sequence[int]]
 """Task → the levels that the run trains; a task that is not there is not trained."""
 
@@ -58,8 +61,17 @@ class Shown:
 
     key: str  # of its sections and figures, which add to it
     suffix: str  # of their titles, where a page has several evaluations
-    models: Sequence[Drawn]
+    models: Sequence[Drawn]  # which were all judged on the same problems
     ks: Sequence[int]  # up to the most responses that all models have
+
+    @property
+    def parts(self) -> list[Part]:
+        """Those parts of `PARTS` in which there are problems."""
+        return [part for part in PARTS if self.models[0].of(part)]
+
+    def domains(self, part: Part) -> list[str]:
+        """The domains of a part's problems."""
+        return sorted({problem.domain for problem in self.models[0].of(part)})
 
     @property
     def pair(self) -> Pair | None:
@@ -78,13 +90,21 @@ class Shown:
     def curves(self, part: Part, draw: Draw | None = None, **about: str) -> Curves:
         """A curve of every model on its problems of a part, all or those of a domain or task; pass@k by default."""
         draw = draw or partial(curve, ks=self.ks)
-        asked = ((model, model.of(part, **about)) for model in self.models)
-        return [(model, draw(problems)) for model, problems in asked if problems]
+        return [(model, draw(model.of(part, **about))) for model in self.models]
 
-    def figure(self, key: str, rate: str, about: str, note: str, curves: Mapping[str, Curves]) -> Figure:
-        """Curves of a rate by k (`pass@k`, `maj@k`), in panels by their names."""
-        axes = drawing.k_axis(self.ks), drawing.share_axis(rate)
-        return drawing.curves_figure((f"{self.key}-{key}", f"{rate}, {about}", note), curves, *axes)
+    def figure(
+        self, key: str, title: str, note: str, curves: Panels, *, rate: str, x: Axis | None = None
+    ) -> Figure:
+        """Curves of a rate (`pass@k`, `maj@k`) by k, unless `x` is another axis, in panels by their names."""
+        traces = [
+            trace
+            for panel, of_models in enumerate(curves.values())
+            for model, curve in of_models
+            for trace in drawing.curve_traces(model, curve, panel)
+        ]
+        axes = x or drawing.k_axis(self.ks), drawing.share_axis(rate)
+        layout = drawing.panels([drawing.label(name) for name in curves], *axes)
+        return Figure(key=f"{self.key}-{key}", title=title, data=tuple(traces), layout=layout, note=note)
 
 
 def measured(run: RunHistory) -> Section:
@@ -100,7 +120,7 @@ def measured(run: RunHistory) -> Section:
     html, tables = _verdict(pair, ("its base", f"the policy of step {pair.trained.step}"))
     ks = powers_up_to(pair.ks[-1])
     shown = Shown(key="measured", suffix="", models=drawing.drawn([pair.base, pair.trained]), ks=ks)
-    figures = [_gain_figure(shown), _pass_figure(shown)] if pair.moves(*PARTS) else []
+    figures = [_gain_figure(shown), _pass_figure(shown)] if shown.parts else []
     if tasks := sorted({move.base.task for move in pair.moves("levels")}):
         levels = trained_levels(run)
         figures += [_level_figure(shown, tasks, levels, k) for k in (pair.ks if not figures else (1,))]
@@ -119,16 +139,15 @@ def _verdict(pair: Pair, names: tuple[str, str]) -> tuple[str, list[Table]]:
 
 def _gain_figure(shown: Shown) -> Figure:
     """pass@1 of the base and the trained model, a row per domain."""
-    parts = [part for part in PARTS if shown.models[0].of(part)]
     x = drawing.share_axis("pass@1")
     y = {"type": "category", "autorange": "reversed"}
     traces: list[Trace] = []
-    for panel, part in enumerate(parts):
-        domains = sorted({problem.domain for problem in shown.models[0].of(part)})
+    for panel, part in enumerate(shown.parts):
+        domains = shown.domains(part)
         found = [shown.curves(part, domain=domain) for domain in domains]
         for at, model in enumerate(shown.models):
             traces.append(drawing.dots(model, domains, [curves[at][1] for curves in found], panel))
-    layout = drawing.panels([PARTS[part] for part in parts], x, y)
+    layout = drawing.panels([PARTS[part] for part in shown.parts], x, y)
     layout |= {"meta": {}, "hovermode": "closest"}
     note = "Dots are means over problems, bars 95 % intervals over problems."
     title = "Solved at the first try, before and after"
@@ -173,9 +192,8 @@ def boundary_sections(run: RunHistory) -> list[Section]:
 def _evaluation(name: str, found: Sequence[Evaluation], run: RunHistory, suffix: str) -> list[Section]:
     models, ks = drawing.drawn(found), powers_up_to(min(evaluation.samples for evaluation in found))
     shown = Shown(key=f"boundary-{name}", suffix=suffix, models=models, ks=ks)
-    asked = replace(shown, models=[model for model in models if model.of(*PARTS)])
     return [
-        *([_pass_section(asked), *_compared(asked), _answer_section(asked)] if asked.models else []),
+        *([_pass_section(shown), *_compared(shown), _answer_section(shown)] if shown.parts else []),
         *_level_section(shown, trained_levels(run)),
         *_creativity_section(shown, run.folder / EVALS / name / INDEX),
     ]
@@ -184,28 +202,28 @@ def _evaluation(name: str, found: Sequence[Evaluation], run: RunHistory, suffix:
 def _pass_section(shown: Shown) -> Section:
     """pass@k of all models: the mean over domains, then a panel per domain, held-out and out of domain apart."""
     figures = [_pass_figure(shown)]
-    for part in PARTS:
-        domains = sorted({problem.domain for problem in shown.models[0].of(part)})
+    for part in shown.parts:
+        domains = shown.domains(part)
         if len(domains) > 1:
             by_domain = {domain: shown.curves(part, domain=domain) for domain in domains}
-            about = f"{PARTS[part]} problems per domain"
-            figures.append(shown.figure(f"pass-{part}", "pass@k", about, HOW_TO_READ, by_domain))
+            title = f"pass@k, {PARTS[part]} problems per domain"
+            figures.append(shown.figure(f"pass-{part}", title, HOW_TO_READ, by_domain, rate="pass@k"))
     html, tables = _verdict(pair, (pair.base.title, pair.trained.title)) if (pair := shown.pair) else ("", [])
     return shown.section("pass", "pass@k", html, tables=tuple(tables), figures=tuple(figures))
 
 
 def _pass_figure(shown: Shown) -> Figure:
-    mean = {PARTS[part]: shown.curves(part) for part in PARTS if shown.models[0].of(part)}
-    return shown.figure("pass", "pass@k", "mean over domains", HOW_TO_READ, mean)
+    mean = {PARTS[part]: shown.curves(part) for part in shown.parts}
+    return shown.figure("pass", "pass@k, mean over domains", HOW_TO_READ, mean, rate="pass@k")
 
 
 # -- the last model against the base, problem by problem
 
 
 def _compared(shown: Shown) -> list[Section]:
-    """New and lost problems, patterns, newly solvable ones; nothing without a base or a problem that both have."""
+    """New and lost problems, patterns, newly solvable ones; nothing without a base."""
     pair, k = shown.pair, shown.ks[-1]
-    if pair is None or not shown.models[0].is_base or not pair.moves(*PARTS):
+    if pair is None or not shown.models[0].is_base:
         return []
     found = pair.patterns(k)
     tables = [results.boundary_table(pair), results.moved_table(pair)]
@@ -215,20 +233,19 @@ def _compared(shown: Shown) -> list[Section]:
             halves = f"The halves are before and after {pair.between.title}."
         notes = (PATTERNS.format(k=k, halves=halves),)
         tables.append(replace(results.pattern_table(found, k), notes=notes))
-    html, figures = paragraph(results.tasks_moved(found, k)), (_heat_map(shown, pair),)
+    html, figures = paragraph(results.tasks_moved(found, k)), (_heat_map(shown),)
     return [
         shown.section("moved", "New and lost problems", html, tables=tuple(tables), figures=figures),
         shown.section("solvable", "Newly solvable", solvable_html(pair.moves(*NAMES))),
     ]
 
 
-def _heat_map(shown: Shown, pair: Pair) -> Figure:
+def _heat_map(shown: Shown) -> Figure:
     """A column per problem, the easiest for the base first; a row per model; colours on a binary scale of rates."""
     samples = max(model.evaluation.samples for model in shown.models)
-    parts = [part for part in PARTS if pair.moves(part)]
     x = {"showgrid": False, "title": {"text": "problems, the base's easiest first"}}
     y = {"type": "category", "autorange": "reversed", "showgrid": False}
-    layout = drawing.panels([PARTS[part] for part in parts], x, y)
+    layout = drawing.panels([PARTS[part] for part in shown.parts], x, y)
     rates = [4.0**-power for power in range(max(1, round(math.log(samples, 4))))]
     bar = {
         "thickness": 12,
@@ -242,7 +259,7 @@ def _heat_map(shown: Shown, pair: Pair) -> Figure:
     return Figure(
         key=f"{shown.key}-moved-map",
         title="How often each problem is solved",
-        data=tuple(_heat(shown.models, part, panel, samples) for panel, part in enumerate(parts)),
+        data=tuple(_heat(shown.models, part, panel, samples) for panel, part in enumerate(shown.parts)),
         layout=layout,
         note="One column is one problem; the scale is logarithmic and its lowest colour means never.",
     )
@@ -250,7 +267,7 @@ def _heat_map(shown: Shown, pair: Pair) -> Figure:
 
 def _heat(models: Sequence[Drawn], part: Part, panel: int, samples: int) -> Trace:
     by_key = [{problem.key: problem for problem in model.of(part)} for model in models]
-    columns = [[found[key] for found in by_key] for key in by_key[0] if all(key in other for other in by_key)]
+    columns = [[found[key] for found in by_key] for key in by_key[0]]
     columns.sort(key=lambda column: [-one.solved / one.samples for one in (column[0], column[-1])])
     rows = list(zip(*columns, strict=True))
     return {
@@ -284,8 +301,9 @@ def _answer_section(shown: Shown) -> Section:
     curves = {PARTS[part]: _voted(shown, part, voters) for part in PARTS if shown.ks[-1] > 1}
     found = {name: of_models for name, of_models in curves.items() if of_models}
     note = "How often the most frequent answer of k responses is right, over problems on which all can vote."
-    figures = (shown.figure("answers-majority", "maj@k", "mean over domains", note, found),) if found else ()
-    seen = {"tables": (*tables, _outcome_table(shown.models)), "figures": figures}
+    title = "maj@k, mean over domains"
+    figures = (shown.figure("answers-majority", title, note, found, rate="maj@k"),) if found else ()
+    seen = {"tables": (*tables, _outcome_table(shown)), "figures": figures}
     return shown.section("answers", "Format, votes, lengths", paragraph(ANSWERED), **seen)
 
 
@@ -298,20 +316,19 @@ def _voted(shown: Shown, part: Part, voters: Sequence[Sequence[ProblemResult]]) 
     ]
 
 
-def _outcome_table(models: Sequence[Drawn]) -> Table:
+def _outcome_table(shown: Shown) -> Table:
     rows: list[tuple[Cell, ...]] = []
-    for part in PARTS:
-        for domain in sorted({problem.domain for problem in models[0].of(part)}):
-            for model in models:
-                if problems := model.of(part, domain=domain):
-                    samples = sum(one.samples for one in problems)
-                    passed = sum(one.solved for one in problems) / samples
-                    cut = sum(one.truncated for one in problems) / samples
-                    silent = unanswered_share(problems)
-                    shares = (passed, max(0.0, 1 - passed - silent), silent, cut)
-                    length = Number(value=fmean(one.length for one in problems), form=".1f")
-                    cells = (Number(value=share, form=".1%") for share in shares)
-                    rows.append((domain, NAMES[part], model.evaluation.title, *cells, length))
+    for part in shown.parts:
+        for domain, model in product(shown.domains(part), shown.models):
+            problems = model.of(part, domain=domain)
+            samples = sum(one.samples for one in problems)
+            passed = sum(one.solved for one in problems) / samples
+            cut = sum(one.truncated for one in problems) / samples
+            silent = unanswered_share(problems)
+            shares = (passed, max(0.0, 1 - passed - silent), silent, cut)
+            cells = (Number(share, results.SHARE) for share in shares)
+            length = Number(fmean(one.length for one in problems), ".1f")
+            rows.append((domain, NAMES[part], model.evaluation.title, *cells, length))
     columns = ("domain", "part", "model", "passed", "wrong", "no answer", "cut off", "tokens")
     return Table(title="Responses per domain", columns=columns, rows=tuple(rows), folded=True)
 
@@ -358,12 +375,8 @@ def _level_section(shown: Shown, trained: Levels) -> list[Section]:
 def _level_figure(shown: Shown, tasks: Sequence[str], trained: Levels, k: int) -> Figure:
     note = f"pass@{k} by difficulty; bands are 95 % intervals over problems, shaded levels are trained."
     by_task = {task: shown.curves("levels", partial(_by_level, k=k), task=task) for task in tasks}
-    figure = drawing.curves_figure(
-        (f"{shown.key}-levels-{k}", f"Difficulty levels, pass@{k}", note),
-        by_task,
-        {"dtick": 1, "title": {"text": "level"}, "unifiedhovertitle": {"text": "level %{x}"}},
-        drawing.share_axis(f"pass@{k}"),
-    )
+    x = {"dtick": 1, "title": {"text": "level"}, "unifiedhovertitle": {"text": "level %{x}"}}
+    figure = shown.figure(f"levels-{k}", f"Difficulty levels, pass@{k}", note, by_task, rate=f"pass@{k}", x=x)
     grey = drawing.faded(drawing.GREY, 0.14)
     look = {"type": "rect", "layer": "below", "fillcolor": grey, "line": {"width": 0}, "y0": 0, "y1": 1}
     shades = [

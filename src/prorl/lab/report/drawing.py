@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 from prorl.envs.files import storable
 from prorl.lab.evals.evaluation_store import BASE, Evaluation
 from prorl.lab.evals.problems import Part, ProblemResult
-from prorl.lab.tables import Figure
 
 if TYPE_CHECKING:
     from prorl.lab.evals.statistics import Curve  # imports numpy, which the dashboard does without
@@ -146,24 +145,6 @@ def _on_ramp(place: float) -> str:
 
 
 # -- panels
-
-
-def curves_figure(
-    names: tuple[str, str, str],
-    curves: Mapping[str, Sequence[tuple[Drawn, Curve]]],
-    x: Mapping[str, Any],
-    y: Mapping[str, Any],
-) -> Figure:
-    """A panel per entry of `curves`, below its name, with the curves of models; `names` are key, title and note."""
-    traces = [
-        trace
-        for panel, of_models in enumerate(curves.values())
-        for model, curve in of_models
-        for trace in curve_traces(model, curve, panel)
-    ]
-    key, title, note = names
-    layout = panels([label(name) for name in curves], x, y)
-    return Figure(key=key, title=title, data=tuple(traces), layout=layout, note=note)
 
 
 def curve_traces(model: Drawn, curve: Curve, panel: int) -> list[Trace]:
