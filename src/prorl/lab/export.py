@@ -12,7 +12,6 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import yaml
 
@@ -235,9 +234,8 @@ def model_card(story: RunHistory, config: RunConfig, model: Exported) -> str:
 
 
 def _front_matter(config: RunConfig) -> str:
-    data: dict[str, Any] = {"library_name": "transformers", "pipeline_tag": "text-generation"}
-    data["tags"] = ["prorl", "reinforcement-learning", "verifiable-rewards"]
-    path = config.model.path
+    tags, path = ["prorl", "reinforcement-learning", "verifiable-rewards"], config.model.path
+    data = {"library_name": "transformers", "pipeline_tag": "text-generation", "tags": tags}
     if path is not None and _HUB_ID.fullmatch(path) and not Path(path).exists():
         data["base_model"] = path
     return f"---\n{yaml.safe_dump(data, sort_keys=False)}---"

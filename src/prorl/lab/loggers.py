@@ -40,10 +40,9 @@ Log = Callable[..., object]
 
 def _wandb(history: RunHistory, project: str, module: Any) -> tuple[Log, Callable[[], object]]:
     """How to log to wandb, or to trackio, which has the same interface; and how to end."""
-    known = tracker_id(history)
-    told: dict[str, Any] = {"id": known, "name": history.name}
+    told = {"id": tracker_id(history), "name": history.name}
     if module.__name__ == "trackio":  # which knows runs by their names alone
-        told = {"name": f"{history.name}-{known}"}
+        told = {"name": f"{told['name']}-{told['id']}"}
     run = module.init(project=project, config=dict(history.config), resume="allow", **told)
     return run.log, run.finish
 

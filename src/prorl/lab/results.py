@@ -17,7 +17,7 @@ from prorl.lab.evals.comparison import (
     sides,
 )
 from prorl.lab.evals.evaluation_store import BASE, Evaluation, evaluations, read_evaluation, read_rules
-from prorl.lab.evals.problems import Part, ProblemResult
+from prorl.lab.evals.problems import Part
 from prorl.lab.evals.statistics import (
     MEAN,
     answered_only,
@@ -276,8 +276,9 @@ def answer_tables(pair: Pair, k: int) -> list[Table]:
                 unanswered_share(problems),
                 sum(problem.truncated for problem in problems) / sum(one.samples for one in problems),
                 mean_rates(answered, (1,))[0] if answered else None,
-                *([_majority(votes, k) if votes else None] if k > 1 else []),
             ]
+            if k > 1:
+                shares += mean_over_domains(majority_rates(votes, (k,)), votes) if votes else [None]
             length = Number(sum(one.length for one in problems) / len(problems), ".1f")
             errors = sum(one.errors for one in problems)
             rows.append((model.title, *(Number(one, SHARE) for one in shares), length, errors))
@@ -285,11 +286,6 @@ def answer_tables(pair: Pair, k: int) -> list[Table]:
         columns = ("model", "no answer", "cut off", "pass@1 of answered", *majority, "tokens", "not judged")
         tables.append(Table(title=f"Answers: {PARTS[part]} problems", columns=columns, rows=tuple(rows)))
     return tables
-
-
-def _majority(votes: Sequence[ProblemResult], k: int) -> float:
-    (rate,) = mean_over_domains(majority_rates(votes, (k,)), votes)
-    return rate
 
 
 def level_tables(pair: Pair, ks: Sequence[int]) -> list[Table]:

@@ -30,6 +30,7 @@ from prorl.run.layout import CONFIG, EVALS, JOURNAL, SAMPLES, runs_below
 GOES_ON = 600.0  # seconds since the last event for which a history is kept in memory
 AT_A_TIME = 2.0  # seconds of reading runs that the list does not know yet, before it is shown with the others
 LATELY = 5  # marks
+BACK = '<p><a href="/">all runs</a></p>'
 NICENESS = 10  # of the process that reads evaluations: training comes first
 TONES: Mapping[str, str] = {
     **dict.fromkeys(("running", "done"), "good"),
@@ -221,7 +222,7 @@ class RunsPage:
 def overlaid(folders: Sequence[Path]) -> str:
     """The page that compares these runs, as their files are now. Raises ProrlError: a run cannot be read."""
     runs = [read_history(folder) for folder in folders]
-    back = Section(key="health", title="Runs", html='<p><a href="/">all runs</a></p>')
+    back = Section(key="health", title="Runs", html=BACK)
     parts = [back, summary_section(runs), *curve_sections(runs), recipe_section(runs)]
     return page(", ".join(run.name for run in runs), parts, live=True)
 
@@ -273,8 +274,7 @@ def health_section(seen: Glance, now: float) -> Section:
     cells = "".join(f"<div><dt>{name}</dt><dd>{fact}</dd></div>" for name, (fact, _) in facts)
     notes = "".join(paragraph(note, tone="warn") for note in seen.notes)
     lately = heading("Lately") + bullets(seen.lately) if seen.lately else ""
-    back = '<p><a href="/">all runs</a></p>'
-    html = f'{back}<dl class="facts">{cells}</dl>{notes}{lately}'
+    html = f'{BACK}<dl class="facts">{cells}</dl>{notes}{lately}'
     return Section(key="health", title="Now", html=html)
 
 
