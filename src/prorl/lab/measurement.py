@@ -354,7 +354,7 @@ def ask(
         (one.task, part, one.level, one.index): one for part, of in asked.questions.items() for one in of
     }
     total, done = len(asked_for), 0
-    results: list[ProblemResult] = []
+    judged: dict[Key, ProblemResult] = {}
     seconds, failure = 0.0, None
     with ExitStack() as ending, console.progress(f"measuring {subject.model}") as progress:
         ending.callback(_keep_incidents, folder, subject, session.backend)
@@ -369,21 +369,19 @@ def ask(
                     failure = failure or error
                     continue
                 write_evaluation(stored, chunk)
-            results += chunk.problems
+            judged |= {one.key: one for one in chunk.problems}
             seconds += chunk.seconds
-            rate = asked.samples * len(results) / seconds
+            rate = asked.samples * len(judged) / seconds
             progress(done, total, f"problems × {asked.samples} responses, {rate:.0f} responses/s")
-        unknown = {key: asked_for[key] for key in sorted(asked_for.keys() - {one.key for one in results})}
+        unknown = {key: asked_for[key] for key in sorted(asked_for.keys() - judged)}
         for part, start, problems in _chunks(unknown, asked.samples, least=2):
             with suppress(VerifierError):
-                results += measure(part, problems, "again", start).problems
-        if failure and not results:
+                judged |= {one.key: one for one in measure(part, problems, "again", start).problems}
+        if failure and not judged:
             raise failure
-        places = {key: place for place, key in enumerate(asked_for)}
-        results.sort(key=lambda one: places[one.key])
         results = with_guesses(
             session.sampler(wait),
-            results,
+            [judged[key] for key in asked_for if key in judged],
             asked_for,
             seed=asked.seed,
             pass_threshold=threshold,

@@ -246,8 +246,7 @@ def _said(status: int, sentence: str) -> Response:
 class Guard:
     """ASGI middleware: refuses requests under a foreign name of this machine, and adds `ANSWERS` to every answer."""
 
-    def __init__(self, app: ASGIApp, *, hosts: Iterable[str]) -> None:
-        """`hosts` are the names under which this server may be asked for, besides `localhost` and numbers."""
+    def __init__(self, app: ASGIApp, *, hosts: Iterable[str]) -> None:  # `hosts` as of `dashboard`
         self._app = app
         self._hosts = {"localhost", *(host.lower() for host in hosts)}
 
