@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict
 from itertools import islice
 from operator import itemgetter
 from pathlib import Path
@@ -94,36 +95,28 @@ def _card(step: int | None, records: Sequence[Mapping[str, Any]]) -> str:
     first = records[0]
     trained = "trained on" if first.get("trained") else "group dropped"
     about = " · ".join((str(first.get("task", "")), _domain(first), f"level {first.get('level')}", trained))
+    responses = "".join(_response(f"score {one.get('score')}", one) for one in records)
     right = shortened(str(first.get("answer", "")))
     known = right and f'<p class="answer">right answer: <code>{escape(right)}</code></p>'
     return (
         f'<article class="rollout" data-task="{escape(first.get("task", ""))}" data-step="{escape(step)}">'
         f"<h4>{escape(about)}</h4>{_prompt(str(first['prompt']))}{known}"
-        f'<div class="pair">{"".join(map(_answer, records))}</div></article>'
+        f'<div class="pair">{responses}</div></article>'
     )
-
-
-def _answer(record: Mapping[str, Any]) -> str:
-    facts = (
-        f"score {record.get('score')}",
-        f"{record.get('tokens')} tokens",
-        CUT * (record.get("finish") == "length"),
-        record.get("note", ""),
-    )
-    return _response(str(record["response"]), str(record.get("status")), facts)
 
 
 def _prompt(text: str) -> str:
     return f'<pre class="prompt" tabindex="0">{escape(shortened(text))}</pre>'
 
 
-def _response(text: str, status: str, facts: Iterable[object]) -> str:
-    """One response with its verdict as a word and a colour (`status` as the verifier gave it), and facts about it."""
-    word = WORDS.get(status, status)
+def _response(title: str, record: Mapping[str, Any]) -> str:
+    """One response as it is stored: its verdict as a word and a colour, the title, facts about it, and its text."""
+    status, cut = str(record.get("status")), CUT * (record.get("finish") == "length")
+    facts = (title, f"{record.get('tokens')} tokens", cut, record.get("note", ""))
     about = " · ".join(str(fact) for fact in facts if fact not in ("", None))
-    verdict = f'<span class="verdict">{escape(word)}</span> {escape(about)}'
+    verdict = f'<span class="verdict">{escape(WORDS.get(status, status))}</span> {escape(about)}'
     kind = status if status in WORDS else "error"
-    body = escape(shortened(text)) or "<em>nothing</em>"
+    body = escape(shortened(str(record["response"]))) or "<em>nothing</em>"
     return f'<div class="response {kind}"><p>{verdict}</p><pre tabindex="0">{body}</pre></div>'
 
 
@@ -153,5 +146,4 @@ def _pair(move: Move) -> str:
 
 
 def _kept(who: str, kept: Kept) -> str:
-    facts = (who, f"{kept.tokens} tokens", CUT * (kept.finish == "length"), kept.note)
-    return _response(kept.text, kept.status, facts)
+    return _response(who, {**asdict(kept), "response": kept.text})
