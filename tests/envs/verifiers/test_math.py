@@ -71,6 +71,7 @@ RIGHT = [
     ("0.333...", "1/3"), (r"0.1666\ldots", "1/6"), (r"0.\dot3", "1/3"), (r"0.1\dot{6}", "1/6"),
     (r"0.\dot{1}4285\dot{7}", "1/7"), (r"\mathrm{C}_5^2", "10"), ("C_{5}^{2}", r"\binom{5}{2}"),
     (r"\frac{x^2}{2}+c", r"\frac{x^2}{2}+C"), ("5=x", "5"), ("5 = x", "x = 5"), ("2A_{16}", "2A"),
+    (r"2x = \frac{dy}{dx}", "2x"), (r"30^\circ = \angle ABC", "30"), ("(1,2)", r"(1,2) = \vec{v}"),
     # a unit on one side behind pi or a root; signs as programs write them; an array in brackets
     (r"12\pi \text{ cm}^2", r"12\pi"), (r"3\sqrt{5}\text{ units}", r"3\sqrt5"), (r"12\pi", r"12\pi\text{ cm}^2"),
     ("x >= 5", r"x \ge 5"), ("1 <= x <= 2", "[1,2]"),

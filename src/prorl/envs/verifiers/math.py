@@ -49,7 +49,7 @@ _NAME = (
 )
 _NAMED = re.compile(rf"({_NAME}|\([A-Za-z](?:,\s*[A-Za-z])+\))\s*(?:=|\\in(?![a-z]))\s*(.+)", re.DOTALL)
 _BRACED = re.compile(r"\\\{[^=]*\\\}")
-_NAME_LAST = re.compile(rf"([^=<>]*[^=<>A-Za-z\\\s][^=<>]*?)\s*=\s*({_NAME})")
+_NAME_LAST = re.compile(rf"\A([^=<>]*[^=<>A-Za-z\\\s][^=<>]*?)\s*=\s*({_NAME})\Z")
 _CONSTANT = re.compile(r"\+\s*[cC]$")
 _SIGN = re.compile(r"\\le(?![a-z])|\\ge(?![a-z])|\\ne(?![a-z])|<|>|=")
 _FLIPPED = {r"\le": r"\ge", r"\ge": r"\le", "<": ">", ">": "<", "=": "=", r"\ne": r"\ne"}
@@ -138,9 +138,7 @@ def _without_names(answer: str, gold: str) -> tuple[str, str]:
     )
     if any((parts := parts_of(text)) and parts.kind == "set" for text in (answer, gold)):
         return answer, gold
-    answer, gold = (
-        _NAME_LAST.sub(r"\2 = \1", text) if _NAME_LAST.fullmatch(text) else text for text in (answer, gold)
-    )
+    answer, gold = (_NAME_LAST.sub(r"\2 = \1", text) for text in (answer, gold))
     named_answer, named_gold = _NAMED.fullmatch(answer), _NAMED.fullmatch(gold)
     if named_answer and named_gold and compact(named_answer[1]) == compact(named_gold[1]):
         return _last_member(named_answer[2]), _last_member(named_gold[2])
