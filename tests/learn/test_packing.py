@@ -2,7 +2,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from prorl.learn.packing import Row, gather_rows, micro_batch, plan_rows
+from prorl.learn.packing import Row, Tiles, gather_rows, micro_batch, plan_rows
 from prorl.types import Action, PromptActions, log_probs, token_ids
 from support.learners import action_of, seen_in
 
@@ -117,6 +117,13 @@ def test_short_rows_do_not_pad_up_to_long_ones():
 def test_rows_that_share_prompts_are_computed_without_padding():
     rows = plan_rows([group(5, 60, 60), group(5, 9, 9)], budget=144, pair_cost=0.0)
     assert [[row.positions for row in part] for part in gather_rows(rows, budget=144)] == [[123, 21]]
+
+
+def test_the_keys_of_a_long_text_are_not_copied_for_many_short_ones():
+    groups = [group(1000, 1000, 2), *[group(10, *[4] * 8)] * 400]
+    parts = gather_rows(plan_rows(groups, budget=16_384, pair_cost=1e-9), budget=16_384)
+    assert len(parts) == 2
+    assert max(len(Tiles.of(part).keys_M) for part in parts) < 2**19
 
 
 def test_rows_of_equal_length_keep_their_order():

@@ -20,6 +20,7 @@ from prorl.learn.linear import ROWS
 from prorl.types import Action, Batch, PromptActions
 
 SHORTEST_SHARE = 0.8  # of the longest row of a padded micro-batch, which bounds what is computed in vain
+MOST_KEYS = 2**18  # that tiles copy of rows put together; up to 512 positions never have more
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,13 +124,17 @@ def plan_rows(groups: Sequence[PromptActions], *, budget: int, pair_cost: float 
 def gather_rows(rows: Sequence[Row], *, budget: int) -> list[list[Row]]:
     """Rows sorted by length and cut into micro-batches of at most `budget` positions, padding included.
 
-    A row longer than the budget stands alone, and one that would be padded much starts anew. The sort is stable, so
-    the result depends on the input order only.
+    A row longer than the budget stands alone, and one that would be padded much starts anew, as does one after which
+    tiles would copy the keys of a long text for many short ones. The sort is stable, so the result depends on the
+    input order only.
     """
     batches: list[list[Row]] = []
     for row in sorted(rows, key=lambda row: row.positions, reverse=True):
         more = [*(batches or [[]])[-1], row]
-        alike = row.positions >= SHORTEST_SHARE * more[0].positions or shares_prompt(more)
+        if shares_prompt(more):
+            alike = _fewest_keys(more) <= MOST_KEYS
+        else:
+            alike = row.positions >= SHORTEST_SHARE * more[0].positions
         if batches and alike and _computed(more) <= budget:
             batches[-1] = more
         else:
@@ -140,6 +145,12 @@ def gather_rows(rows: Sequence[Row], *, budget: int) -> list[list[Row]]:
 def shares_prompt(rows: Sequence[Row]) -> bool:
     """Whether a micro-batch of these rows has several actions behind one prompt."""
     return any(len(row.actions) > 1 for row in rows)
+
+
+def _fewest_keys(rows: Sequence[Row]) -> int:
+    """Keys that `Tiles` of these rows copy at least: for every segment as many as the longest text has."""
+    segments = sum(1 + sum(len(action.tokens) > 1 for action in row.actions) for row in rows)
+    return segments * max(len(row.prompt) + len(action.tokens) - 1 for row in rows for action in row.actions)
 
 
 def deal(rows: Sequence[Row], ranks: int) -> list[list[Row]]:
