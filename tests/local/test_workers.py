@@ -180,6 +180,21 @@ def test_workers_killed_while_they_sample_change_no_text(alone):
     assert found == {key: tokens for key, (tokens, _, _) in alone[0][0].items()}
 
 
+def test_what_a_killed_worker_had_delivered_is_given_once():
+    held, engine = with_workers(one_learner(), 1)
+    with closing(held):
+        submit_all(engine)
+        engine._deal()
+        (item,) = engine._items
+        while not item.values:
+            held._advance()
+        held._workers[0].process.kill()
+        while not item.done:
+            held._advance()
+        names = [(done.draw, done.sample) for done in engine.poll()]
+    assert len(names) == len(set(names)) == sum(request.samples for request in REQUESTS)
+
+
 def test_a_worker_that_hangs_is_replaced_until_it_is_clear_that_its_item_hangs_them_all(monkeypatch):
     monkeypatch.setattr(workers_module, "LEAST_SILENCE", 0.5)
     monkeypatch.setattr(workers_module, "FACTOR", 1.0)

@@ -284,10 +284,11 @@ class WorkersEngine:
             proof()
         fresh: list[Completion] = []
         while self._missing and not fresh:
-            # Where a worker was replaced, what it had delivered comes again.
-            come = [done for completions in self._workers.poll(self._items) for done in completions]
-            fresh = [done for done in come if (done.draw, done.sample) in self._missing]
-            self._missing -= {(done.draw, done.sample) for done in fresh}
+            come = self._workers.poll(self._items)
+            # By name, for where a worker was replaced, what it had delivered comes again.
+            named = {(done.draw, done.sample): done for completions in come for done in completions}
+            fresh = [done for name, done in named.items() if name in self._missing]
+            self._missing -= named.keys()
         if not self._missing:
             self._items = []
         return fresh
