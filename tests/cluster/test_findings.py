@@ -185,6 +185,7 @@ def test_nodes_with_gpus_must_hold_what_lies_in_host_memory():
         ("81559, 550.54.15\n81920, 550.54.15\n", ((81559 / 1024, 80.0), "550.54.15")),
         ("", ((), "")),
         ("[N/A], 580.95.05\n", ((96.0,), "580.95.05")),  # a GPU that uses the machine's memory
+        ("No devices were found\n", ((), "")),
     ],
 )
 def test_memory_and_driver_are_what_nvidia_smi_says(tmp_path, monkeypatch, listed, found):

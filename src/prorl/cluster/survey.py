@@ -206,7 +206,8 @@ def gpus() -> tuple[tuple[float, ...], str]:
         listed = subprocess.run(query, capture_output=True, text=True, timeout=60, check=True).stdout
     except (OSError, subprocess.SubprocessError):
         return (), ""
-    rows = [line.rsplit(", ", 1) for line in listed.splitlines() if line.strip()]
+    # Where there are none it may say "No devices were found".
+    rows = [line.rsplit(", ", 1) for line in listed.splitlines() if ", " in line]
     shared = machine_memory()[0] / GIB  # of a GPU that uses the machine's memory, whose own reads "[N/A]"
     sizes = tuple(float(said) / 1024 if said.isdecimal() else shared for said, _ in rows)
     return sizes, rows[0][1] if rows else ""
