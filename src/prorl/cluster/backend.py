@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from dataclasses import KW_ONLY, dataclass, field
 
 from prorl.cluster.cluster import Cluster
 from prorl.cluster.engine import EngineActor, RayEngine
@@ -25,35 +26,26 @@ from prorl.local.judge import LocalJudge
 CPU_CACHE_GIB = 1.0  # where vLLM would take nearly all memory of the machine
 
 
+@dataclass(eq=False)
 class RayBackend:
-    """`types.Backend` on the actors of a cluster, which it closes at its end."""
+    """`types.Backend` on the actors of a cluster, which it closes at its end.
 
-    def __init__(
-        self,
-        cluster: Cluster,
-        engine: RayEngine,
-        judge: LocalJudge | RayJudge,
-        learner: RayLearner,
-        *,
-        probe: Sequence[int],
-        keep_copy: bool = True,
-    ) -> None:
-        """`probe` is a short token sequence whose log-probs both sides must agree on after every sync.
+    `keep_copy` puts the weights into host memory at every sync. Without it that is done when an engine must be
+    replaced, which is right only as long as nothing is learned while engines work.
+    """
 
-        `keep_copy` puts the weights into host memory at every sync. Without it that is done when an engine must be
-        replaced, which is right only as long as nothing is learned while engines work.
-        """
-        self.engine = engine
-        self.judge = judge
-        self.learner = learner
-        self._cluster = cluster
-        self._probe = halves(probe)
-        self._keep_copy = keep_copy
-        self._copies: Copies | None = None  # of the last version, once there are some
+    cluster: Cluster
+    engine: RayEngine
+    judge: LocalJudge | RayJudge
+    learner: RayLearner
+    _: KW_ONLY
+    probe: Sequence[int]  # a short text on whose log-probs both sides must agree after every sync
+    keep_copy: bool = True
+    _copies: Copies | None = field(default=None, init=False)  # of the last version, once there are some
 
     def sync(self, version: int) -> None:
         """Let the engines serve the learner's weights as `version`; raises as `RayEngine.publish`."""
-        prompt, tokens = self._probe
+        prompt, tokens = halves(self.probe)
         self._copies = None  # their memory is free before there are others
 
         def copy() -> Copies:
@@ -61,7 +53,7 @@ class RayBackend:
             return self._copies
 
         logps = self.learner.score(prompt, tokens)
-        if self._keep_copy:  # while the weights are on the learner's GPUs
+        if self.keep_copy:  # while the weights are on the learner's GPUs
             copy()
         self.engine.publish(
             Published(
@@ -76,7 +68,7 @@ class RayBackend:
     def close(self) -> None:
         """Stop the judge's processes and the actors."""
         self.judge.close()
-        self._cluster.close()
+        self.cluster.close()
 
 
 def start_backend(

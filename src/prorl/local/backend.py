@@ -7,6 +7,7 @@ the same log-probs. Imports no torch by itself.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass
 from statistics import pstdev
 from typing import TYPE_CHECKING, Literal
 
@@ -56,27 +57,16 @@ def require_agreement(
         )
 
 
+@dataclass(eq=False)
 class LocalBackend:
     """Engine, judge and learner of one machine."""
 
-    def __init__(
-        self,
-        engine: LocalEngine | WorkersEngine,
-        judge: LocalJudge,
-        learner: TorchLearner,
-        *,
-        probe: tuple[int, ...],
-        workers: Workers | None = None,
-    ) -> None:
-        """`probe` is a short token sequence whose log-probs both sides must agree on after every sync.
-
-        `workers` compute for engine and learner.
-        """
-        self.engine = engine
-        self.judge = judge
-        self.learner = learner
-        self._probe = probe
-        self._workers = workers
+    engine: LocalEngine | WorkersEngine
+    judge: LocalJudge
+    learner: TorchLearner
+    _: KW_ONLY
+    probe: Sequence[int]  # a short text on whose log-probs both sides must agree after every sync
+    workers: Workers | None = None  # that compute for engine and learner
 
     def sync(self, version: int) -> None:
         """Let the engine serve the learner's weights as `version`.
@@ -84,7 +74,7 @@ class LocalBackend:
         SyncError where the probe shows others, here or, by workers, in place of the first responses.
         """
         self.engine.publish(version)
-        prompt, tokens = halves(self._probe)
+        prompt, tokens = halves(self.probe)
 
         def accept(decoded: Sequence[float]) -> None:
             import torch
@@ -98,10 +88,10 @@ class LocalBackend:
 
     def incidents(self) -> list[str]:
         """Which workers were replaced; anything else that fails in this process ends it."""
-        return self.judge.incidents() + (self._workers.incidents() if self._workers else [])
+        return self.judge.incidents() + (self.workers.incidents() if self.workers else [])
 
     def close(self) -> None:
         """Stop all processes."""
         self.judge.close()
-        if self._workers is not None:
-            self._workers.close()
+        if self.workers is not None:
+            self.workers.close()
