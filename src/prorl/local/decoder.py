@@ -41,9 +41,8 @@ _NEEDED = ("input_ids", "attention_mask", "position_ids", "past_key_values")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """Slots in block order: `width` slots per block, `rows[s]` the row of slot s, `live[s]` false for fillers."""
+    """Slots in block order: `rows[s]` the row of slot s, `live[s]` false for fillers."""
 
-    width: int
     rows: tuple[int, ...]
     live: tuple[bool, ...]
     block_prompts: tuple[int, ...]
@@ -63,7 +62,7 @@ def pack(row_prompts: Sequence[int], width: int) -> Layout:
         rows += members + members[-1:] * fillers
         live += [True] * len(members) + [False] * fillers
         block_prompts += [prompt] * ((len(members) + fillers) // width)
-    return Layout(width=width, rows=tuple(rows), live=tuple(live), block_prompts=tuple(block_prompts))
+    return Layout(rows=tuple(rows), live=tuple(live), block_prompts=tuple(block_prompts))
 
 
 def best_width(row_prompts: Sequence[int], block_cost: float, *, least: int = 1) -> int:
@@ -170,7 +169,7 @@ class LlamaDecoding:
         width = best_width(row_prompts, self._cache.longest / _POSITIONS_PER_SLOT, least=least)
         layout = pack(row_prompts, width)
         kept = sources and [sources[row] for row in layout.rows]
-        self._cache.arrange(layout.block_prompts, layout.width, kept)
+        self._cache.arrange(layout.block_prompts, width, kept)
         return layout
 
     @torch.inference_mode()
