@@ -222,6 +222,24 @@ def test_what_takes_long_is_not_measured_by_what_is_quick(monkeypatch):
         assert held.incidents() == []
 
 
+def test_time_in_which_the_trainer_is_stopped_is_no_silence(monkeypatch):
+    """As where a terminal or a container stops it, and its workers, for longer than these may be silent."""
+    monkeypatch.setattr(workers_module, "LEAST_SILENCE", 0.5)
+    monkeypatch.setattr(workers_module, "FACTOR", 1.0)
+    monkeypatch.setattr(workers_module, "LOOK", 0.1)
+    look = workers_module.wait_for
+
+    def stopped(connections, timeout):
+        time.sleep(0.8)
+        return look(connections, 0.0)
+
+    with closing(Workers([qwen2()], count=1)) as held:
+        assert list(held.run(waits, [(0.0, 0.0)])) == [0.0]
+        monkeypatch.setattr(workers_module, "wait_for", stopped)
+        assert list(held.run(waits, [(2.0, 0.0)])) == [2.0]
+        assert held.incidents() == []
+
+
 def test_a_worker_that_takes_nothing_any_more_is_replaced(monkeypatch):
     monkeypatch.setattr(judge, "SEND_SECONDS", 1)
     # It may stop before it has said that it is idle.

@@ -241,8 +241,11 @@ class Workers:
     def _advance(self) -> None:
         """Deal what waits, and take in what workers say within `LOOK` seconds."""
         self._deal()
+        begin = time.monotonic()
         speaking = wait_for([worker.connection for worker in self._workers], LOOK)
+        stopped = max(0.0, time.monotonic() - begin - LOOK)  # this process, and maybe all of them
         for worker in tuple(self._workers):
+            worker.since += stopped
             reason = self._read(worker) if worker.connection in speaking else None
             if reason is None and self._silent(worker):
                 reason = "silent for too long"
