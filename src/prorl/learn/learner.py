@@ -75,18 +75,14 @@ class TorchLearner:
         self._pad_id = pad_id
         self._ranks = ranks or Ranks()
         mesh = self._ranks.mesh
+        self._offloaded = settings.offload and mesh is not None  # what is held lies in host memory already
         self._device = model.device if mesh is None else torch.device(mesh.device_type)
         cuda = self._device.type == "cuda"
         if cuda:
             choose_attention()
         self._logits = settings.logits_elements or LOGITS[cuda]
-        self._fused_layers = (
-            mesh is None
-            and not cuda
-            and not settings.activation_checkpointing
-            and not settings.compile
-            and unsupported_reason(model) is None
-        )
+        by_module = mesh is not None or cuda or settings.activation_checkpointing or settings.compile
+        self._fused_layers = not by_module and unsupported_reason(model) is None
         shares_prompts = self._scoring(1.0, settings.dtype).fused_layers
         check_head(model, replace(self._scoring(1.0, "float32"), compile=False))
         self.deal = partial(
@@ -226,8 +222,7 @@ class TorchLearner:
     @contextmanager
     def policy_on_device(self) -> Iterator[None]:
         """The policy's weights on the device for a while, though the learner is stowed."""
-        offloaded = self._settings.offload and self._ranks.mesh is not None
-        stowed = next(self.policy.parameters()).device.type != self._device.type and not offloaded
+        stowed = next(self.policy.parameters()).device.type != self._device.type and not self._offloaded
         if stowed:
             self.modules[0].put(self._device)
         try:
@@ -241,8 +236,8 @@ class TorchLearner:
         model_writer(self._held_reference(), self._ranks)(folder)
 
     def _move(self, device: torch.device) -> None:
-        if self._settings.offload and self._ranks.mesh is not None:
-            return  # they lie in host memory already
+        if self._offloaded:
+            return
         for scorer in self.modules:
             scorer.put(device)
         self._optimizer.move(device)
