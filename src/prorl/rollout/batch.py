@@ -20,7 +20,7 @@ from prorl.algo.truncation import truncated_score
 from prorl.control.events import RolloutStats
 from prorl.envs.types import Problem
 from prorl.rollout.partial import OpenGroup
-from prorl.rollout.pipeline import Sampler, roll_out
+from prorl.rollout.pipeline import Sampler, grouped, roll_out
 from prorl.stopwatch import Stopwatch
 from prorl.types import Action, Batch, Group, HParams, PromptActions, Rollout, Sampling
 
@@ -208,14 +208,12 @@ def _rollout_stats(
     rejected = [group for group in judged if not _informative(group, hparams)]
     easy = sum(fmean(group.scores) > 0.5 for group in rejected)
     rollouts = [rollout for group in judged for rollout in group.rollouts]
+    by_level = grouped(judged, lambda group: (group.problem.task, group.problem.level))
+    highest = {task: levels[-1][0] for task, levels in hparams.levels.items()}
     top = {
-        task: [
-            rollout.verdict.score
-            for group in judged
-            if (group.problem.task, group.problem.level) == (task, levels[-1][0])
-            for rollout in group.rollouts
-        ]
-        for task, levels in hparams.levels.items()
+        task: [score for group in by_level[task, level] for score in group.scores]
+        for task, level in highest.items()
+        if (task, level) in by_level
     }
     return RolloutStats(
         draws=len(consumed),
@@ -231,18 +229,17 @@ def _rollout_stats(
         unanswered=_mean(not rollout.verdict.answered for rollout in rollouts),
         domain_scores=_by_domain(judged, lambda rollout: rollout.verdict.score),
         domain_errors=_by_domain(consumed, lambda rollout: rollout.verdict.status == "error"),
-        top_levels={task: levels[-1][0] for task, levels in hparams.levels.items()},
-        top_rollouts={task: len(scores) for task, scores in top.items() if scores},
-        top_scores={task: fmean(scores) for task, scores in top.items() if scores},
+        top_levels=highest,
+        top_rollouts={task: len(scores) for task, scores in top.items()},
+        top_scores={task: fmean(scores) for task, scores in top.items()},
     )
 
 
 def _by_domain(groups: Sequence[Group], value: Callable[[Rollout], float]) -> dict[str, float]:
+    by_domain = grouped(groups, lambda group: group.problem.domain)
     return {
-        domain: fmean(
-            value(rollout) for group in groups if group.problem.domain == domain for rollout in group.rollouts
-        )
-        for domain in sorted({group.problem.domain for group in groups})
+        domain: fmean(value(rollout) for group in members for rollout in group.rollouts)
+        for domain, members in sorted(by_domain.items())
     }
 
 
