@@ -218,16 +218,8 @@ def new(
 
 
 app.command("eval")(runs.evaluate)
-for command in (
-    runs.report,
-    runs.dashboard,
-    runs.creativity,
-    runs.export,
-    runs.compare,
-    runs.log,
-    doctor.doctor,
-):
-    app.command()(command)
+for one in (runs.report, runs.dashboard, runs.creativity, runs.export, runs.compare, runs.log, doctor.doctor):
+    app.command()(one)
 
 
 @app.callback(invoke_without_command=True)

@@ -357,9 +357,7 @@ def health(folder: Path, *, begun: bool, stopped: str | None, now: float, paused
             return f"paused: {paused}" + (f"; {beat.trouble}" if beat.trouble else "")
         if beat.trouble:
             return f"degraded: {beat.trouble}; {where}, {beat.phase}"
-        if beat.phase == WAITING:
-            return f"waiting: {where}, {beat.phase}"
-        return f"running: {where}, {beat.phase}"
+        return f"{'waiting' if beat.phase == WAITING else 'running'}: {where}, {beat.phase}"
     if stopped is not None:
         return stopped if stopped == "done" else f"stopped: {stopped}"
     _, host = layout.last_holder(folder)

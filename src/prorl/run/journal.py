@@ -170,9 +170,7 @@ class Journal:
             # Kept first, cut second: a crash in between keeps the lines twice rather than not at all.
             if tail:
                 with self.discarded_path.open("ab") as file:
-                    append_bytes(
-                        file.fileno(), tail if tail.endswith(b"\n") else tail + b"\n", self.discarded_path
-                    )
+                    append_bytes(file.fileno(), tail.removesuffix(b"\n") + b"\n", self.discarded_path)
         os.close(self._descriptor)
         self._descriptor = os.open(self.path, os.O_RDWR | os.O_APPEND)
         self._chain, self.damage = chain, None
