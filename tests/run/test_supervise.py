@@ -201,6 +201,15 @@ def test_what_a_run_did_before_a_roll_back_is_no_measure_of_its_progress(supervi
     assert supervisor(code).run() == 0
 
 
+def test_a_supervisor_begins_although_a_signal_without_a_name_is_held_back(supervisor):
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGRTMIN + 1])
+    try:
+        assert supervisor("pass").run() == 0
+        assert signal.SIGRTMIN + 1 in signal.pthread_sigmask(signal.SIG_BLOCK, [])
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def test_a_run_that_is_rolled_back_in_every_life_and_dies_is_given_up(supervisor, folder, said):
     (folder / CHECKPOINTS / "step_000000").mkdir(parents=True)
     assert supervisor("heart(10); time.sleep(0.3); heart(5); time.sleep(0.2); die()").run() == CRASHED

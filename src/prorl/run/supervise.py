@@ -178,7 +178,7 @@ class Supervisor:
         return "nothing was saved yet; what it printed above says why, then begin it again"
 
     def _start(
-        self, command: Sequence[str], environment: Mapping[str, str], mask: set[signal.Signals]
+        self, command: Sequence[str], environment: Mapping[str, str], mask: set[int]
     ) -> subprocess.Popen[bytes]:
         parent, self._left = os.getpid(), read_beat(self._folder)
 
@@ -282,10 +282,9 @@ def stop_signals() -> set[signal.Signals]:
 
 
 @contextmanager
-def _blocked(awaited: set[signal.Signals]) -> Iterator[set[signal.Signals]]:
+def _blocked(awaited: set[signal.Signals]) -> Iterator[set[int]]:
     """Hold back the signals that are waited for; yields the mask a child is to start with."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, awaited)
-    mask = {signal.Signals(number) for number in before}
+    mask: set[int] = set(signal.pthread_sigmask(signal.SIG_BLOCK, awaited))
     alarm = signal.signal(signal.SIGALRM, lambda _number, _frame: None)  # one that comes too late ends nobody
     try:
         yield mask
