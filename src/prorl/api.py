@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow
 from pyarrow import parquet
 
-from prorl.config.recipe import changed, check, load_recipe
+from prorl.config.recipe import changed, load_recipe
 from prorl.config.schema import RunConfig
 from prorl.control.decide import TOLD_TO_STOP
 from prorl.control.state import RunState
@@ -17,7 +17,8 @@ from prorl.envs.files import storable
 from prorl.lab.tables import Table
 from prorl.lab.watch.console import Console
 from prorl.run.history import read_events, read_history
-from prorl.run.layout import EVALS, RUNS, read_config, run_folder, samples
+from prorl.run.layout import EVALS, RUNS, run_folder, samples
+from prorl.run.store import RunStore
 
 __all__ = ["ProrlError", "RunView", "evaluate", "load_recipe", "open_run", "resume", "train"]
 
@@ -30,8 +31,8 @@ class RunView:
 
     @property
     def config(self) -> RunConfig:
-        """The resolved recipe, every default written out."""
-        return check(read_config(self.folder), str(self.folder))
+        """The resolved recipe, every default written out; ProrlError where it cannot be read."""
+        return RunStore.open(self.folder).config
 
     @property
     def health(self) -> str:

@@ -58,6 +58,14 @@ def test_rollouts_may_hold_whatever_models_write(tmp_path):
     assert row == {"step": 7, "response": "a line\u2028another\x85one ?", "score": 1.0}
 
 
+@pytest.mark.parametrize("damaged", [b"{", b"\xff", b"[]"])
+def test_a_damaged_recipe_is_told_in_one_sentence(tmp_path, damaged):
+    (tmp_path / "config.json").write_bytes(damaged)
+    (tmp_path / "journal.jsonl").touch()
+    with pytest.raises(prorl.ProrlError, match="undo what was changed in it"):
+        prorl.RunView(tmp_path).config  # noqa: B018
+
+
 def test_a_run_is_trained_and_evaluated_from_python(write_recipe, workplace):
     config = prorl.load_recipe(str(write_recipe(workplace)))
     run = prorl.train(config, "steps=1", run="runs/mine")
