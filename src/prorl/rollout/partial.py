@@ -74,8 +74,9 @@ class InHand:
         problem = problem_of(self._tasks, hparams, draw)
         if problem.prompt != rows[0]["prompt"]:
             return None
-        completions = [
-            Completion(
+        rollouts, unfinished = [], []
+        for row in rows:
+            completion = Completion(
                 draw=draw,
                 sample=row["sample"],
                 tokens=token_ids(memoryview(row["tokens"]).cast("i")),
@@ -83,20 +84,17 @@ class InHand:
                 finish=row["finish"],
                 policy_version=row["version"],
             )
-            for row in rows
-        ]
-        verdicts = [row["verdict"] and Verdict(**row["verdict"]) for row in rows]
-        judged = list(zip(completions, verdicts, strict=True))
+            if row["verdict"] is None:
+                unfinished.append(completion)
+                continue
+            text, verdict = self._renderer.decode(completion.tokens), Verdict(**row["verdict"])
+            rollouts.append(Rollout(completion=completion, text=text, verdict=verdict))
         group = Group(
             draw=draw,
             problem=problem,
             prompt=self._renderer.encode(problem.prompt, problem.history),
-            rollouts=tuple(
-                Rollout(completion=done, text=self._renderer.decode(done.tokens), verdict=verdict)
-                for done, verdict in judged
-                if verdict
-            ),
-            unfinished=tuple(done for done, verdict in judged if not verdict),
+            rollouts=tuple(rollouts),
+            unfinished=tuple(unfinished),
         )
         return OpenGroup(group=group, hparams=hparams)
 
@@ -118,26 +116,22 @@ def _write(groups: Sequence[OpenGroup], folder: Path) -> None:
 
     text, whole = pa.string(), pa.int64()
     verdict_types = {"score": pa.float64(), "status": text, "note": text, "answered": pa.bool_()}
-    rows = [
-        {
-            "draw": completion.draw,
-            "hparams": hparams,
-            "prompt": one.group.problem.prompt,
-            "sample": completion.sample,
-            "tokens": completion.tokens.tobytes(),
-            "logps": completion.logps.tobytes(),
-            "finish": completion.finish,
-            "version": completion.policy_version,
-            # without its seconds, the only thing here that is another each time
-            "verdict": verdict and {name: getattr(verdict, name) for name in verdict_types},
-        }
-        for one in groups
-        for hparams in [_HPARAMS.dump_json(one.hparams).decode()]
-        for completion, verdict in [
-            *((rollout.completion, rollout.verdict) for rollout in one.group.rollouts),
-            *((completion, None) for completion in one.group.unfinished),
-        ]
-    ]
+    rows = []
+    for one in groups:
+        drawn = {"hparams": _HPARAMS.dump_json(one.hparams).decode(), "prompt": one.group.problem.prompt}
+        ended = [(rollout.completion, rollout.verdict) for rollout in one.group.rollouts]
+        for completion, verdict in [*ended, *((part, None) for part in one.group.unfinished)]:
+            row = {
+                "draw": completion.draw,
+                "sample": completion.sample,
+                "tokens": completion.tokens.tobytes(),
+                "logps": completion.logps.tobytes(),
+                "finish": completion.finish,
+                "version": completion.policy_version,
+                # without its seconds, the only thing here that is another each time
+                "verdict": verdict and {name: getattr(verdict, name) for name in verdict_types},
+            }
+            rows.append(drawn | row)
     schema = pa.schema(
         {
             **dict.fromkeys(("draw", "sample", "version"), whole),
