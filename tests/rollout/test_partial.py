@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from prorl.config.schema import SamplingConfig, SaveConfig
@@ -48,11 +48,13 @@ def steps(script, hparams, count, *, share=0.5, shuffle=None, partial=1.0, max_a
     st.floats(0.1, 3),
     st.floats(0.2, 1),
     st.integers(0, 99),
+    st.sampled_from([1, 2, 100]),
 )
+@example([TEACHES], 1.0, 0.5, 88, 2)  # one that is too old meets a step that needs nothing more
 def test_every_draw_is_learned_from_or_rejected_once_with_the_text_it_has_at_once(
-    script, partial, share, shuffle
+    script, partial, share, shuffle, max_age
 ):
-    _, found = steps(script, HPARAMS, 5, share=share, partial=partial, shuffle=shuffle)
+    _, found = steps(script, HPARAMS, 8, share=share, partial=partial, shuffle=shuffle, max_age=max_age)
     consumed = [group for batch in found for group in batch.consumed]
     draws = [group.draw for group in consumed]
     waiting = [one.group.draw for one in found[-1].in_hand]

@@ -65,7 +65,7 @@ def collect(
     sampling = Sampling(temperature=hparams.temperature, top_p=hparams.top_p, limit=hparams.response_limit)
     oldest = sampler.engine.version - max_age
     left = {one.group.draw: one for one in in_hand if one.goes_on_under(hparams, oldest)}
-    anew = [one.group.draw for one in in_hand if one.group.draw not in left]
+    anew = {one.group.draw: one for one in in_hand if one.group.draw not in left}
     before = _written([one.group for one in left.values()])
     accepted: list[Group] = []
     consumed: list[Group] = []
@@ -84,7 +84,7 @@ def collect(
         more = max(0, math.ceil((1 + partial) * size) - len(begun) - len(anew))
         draws = range(fresh, min(end, fresh + more))
         begun += [Group(draw=draw, problem=problem_at(draw)) for draw in (*anew, *draws)]
-        fresh, anew = draws.stop, []
+        fresh, anew = draws.stop, {}
         wave = roll_out(
             sampler,
             sorted(begun, key=attrgetter("draw")),
@@ -98,6 +98,7 @@ def collect(
             drawn = left[group.draw].hparams if group.draw in left else hparams
             left[group.draw] = OpenGroup(group=group, hparams=drawn)
     generated = [*consumed, *(one.group for one in left.values())]
+    left |= anew  # of a step that needed nothing more: they wait as they are
     if not partial:
         fresh = max([cursor, *(group.draw + 1 for group in consumed)])
     kept = tuple(one for draw, one in sorted(left.items()) if draw < fresh)
