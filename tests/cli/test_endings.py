@@ -39,6 +39,21 @@ def test_output_that_nobody_reads_any_more_ends_no_command(make):
     assert process.returncode == 7
 
 
+def test_how_processes_end_is_seen_although_whoever_began_the_command_ignores_its_children():
+    """Else a trainer that crashed was done, and a sandbox was waited for without end."""
+    code = """
+import signal, subprocess, sys
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+from prorl.cli import main
+sys.argv = ["prorl", "--version"]
+try:
+    main()
+except SystemExit:
+    sys.exit(subprocess.run(["sh", "-c", "exit 7"]).returncode)
+"""
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 7
+
+
 def test_a_setting_given_as_an_option_is_told_how_it_is_said():
     found = CliRunner().invoke(app, ["train", "nano", "--steps", "5"])
     assert found.exit_code == 2

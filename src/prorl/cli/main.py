@@ -2,6 +2,7 @@
 
 import errno
 import os
+import signal
 import sys
 import traceback
 from collections.abc import Callable, Sequence
@@ -237,6 +238,8 @@ def main() -> None:
     # Read by OpenMP when torch loads. Threads that spin while they wait are ten times slower as soon as anything
     # else, the judge for one, wants a core; threads that sleep at once are half as fast on an idle machine.
     os.environ.setdefault("GOMP_SPINCOUNT", "1000")
+    # Where whoever began this ignores its children, the system would forget how ours end: all would seem well.
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     outlive_readers()
     try:
         app()
