@@ -14,7 +14,6 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import NoneType
 from typing import Any
 
 from omegaconf import OmegaConf
@@ -170,7 +169,7 @@ def _parse_line(line: bytes) -> Command | None:
     try:
         command = Command(**json.loads(line))
         texts = isinstance(command.name, str) and isinstance(command.text, str)
-        plain = all(isinstance(value, (str, int, float, NoneType)) for value in command.settings.values())
+        plain = all(isinstance(value, str | int | float | None) for value in command.settings.values())
     except (ValueError, TypeError, AttributeError, RecursionError):
         return None
     if len(line) > MAX_LINE or not (texts and plain) or command.end:
@@ -231,8 +230,7 @@ def far_moves(plan: Plan, before: RunState, after: RunState) -> str:
 
 
 def _require_sense(config: RunConfig, state: RunState, command: Command) -> None:
-    name = command.name
-    to = command.settings.get("step", 0) if name == "roll-back" else 0
+    name, to = command.name, command.settings.get("step", 0)
     if name == UNREADABLE:
         raise CommandError("this line of the inbox is no command; give commands with `prorl tell`")
     if name not in (*WORDS, "note", "set"):
@@ -245,7 +243,7 @@ def _require_sense(config: RunConfig, state: RunState, command: Command) -> None
         raise CommandError("this run pays no KL penalty, so it holds no reference to reset")
     if name in ("reset-reference", "roll-back") and state.step == 0:
         raise CommandError("no step has been made yet: there is nothing to reset to or to roll back")
-    if isinstance(to, bool) or not isinstance(to, int) or not 0 <= to < max(state.step, 1):
+    if name == "roll-back" and (type(to) is not int or not 0 <= to < state.step):
         raise CommandError(
             f"roll-back={to} names no step before this one: say one from 0 to {state.step - 1}"
         )
@@ -296,7 +294,7 @@ def _setting(word: str) -> tuple[str, Any]:
         value = OmegaConf.select(OmegaConf.from_dotlist([word]), key, throw_on_missing=True)
     except (YAMLError, OmegaConfBaseException, ValueError, RecursionError) as error:
         raise CommandError(f"{word[:80]!r} cannot be read: {' '.join(str(error).split())}") from None
-    if not isinstance(value, (str, int, float, type(None))):
+    if not isinstance(value, str | int | float | None):
         raise CommandError(f"{key} takes one value that holds from now on, not {word.partition('=')[2]!r}")
     return key, value
 
