@@ -271,9 +271,8 @@ def _step_readings(
 ) -> dict[str, float | None]:
     floors = {name: metric.usual or 0.0 for name, metric in WATCHED}
     usual = {n: max(median(values), floors[n]) for n, values in history.items() if len(values) >= LEAST}
-    known = {name: (value, usual[name]) for name, value in measures.items() if name in usual}
-    times = {name: value / typical for name, (value, typical) in known.items() if typical}
-    above = {name: value - typical for name, (value, typical) in known.items()}
+    times = {name: value / usual[name] for name, value in measures.items() if usual.get(name)}
+    above = {name: value - usual[name] for name, value in measures.items() if name in usual}
     stats = event.rollout_stats
     factors = () if event.staleness else event.update.mismatch_factors.values()  # only of the same weights
     return {
