@@ -19,14 +19,8 @@ from prorl.config.recipe import check
 from prorl.config.schema import RunConfig
 from prorl.control.events import Stepped
 from prorl.control.state import RunState, from_json
-from prorl.envs.files import (
-    NoRoomError,
-    StorageError,
-    decode_json,
-    encode_json,
-    explain_no_room,
-    write_atomic,
-)
+from prorl.envs import files
+from prorl.envs.files import NoRoomError, StorageError
 from prorl.run import layout
 from prorl.run.checkpoint import commit, is_older, tidy, verify
 from prorl.run.journal import Journal, read_journal, verify_lines
@@ -89,8 +83,8 @@ class RunStore:
             shutil.rmtree(folder / REFERENCES, ignore_errors=True)
             for name in (CHECKPOINTS, REFERENCES, SAMPLES):
                 (folder / name).mkdir(exist_ok=True)
-            write_atomic(folder / JOURNAL, b"")
-            write_atomic(folder / CONFIG, encode_json(config, indent=2))
+            files.write_atomic(folder / JOURNAL, b"")
+            files.write_atomic(folder / CONFIG, files.encode_json(config, indent=2))
         return cls(folder, report=report)
 
     @classmethod
@@ -148,7 +142,7 @@ class RunStore:
 
         def fill(folder: Path) -> None:
             write(folder)
-            write_atomic(folder / STATE, encode_json(state, indent=1))
+            files.write_atomic(folder / STATE, files.encode_json(state, indent=1))
 
         def work() -> None:
             commit(target, fill, about)
@@ -210,7 +204,7 @@ class RunStore:
             steps = ", ".join(map(str, self.checkpoints())) or "none"
             raise StorageError(f"{self.folder} has no checkpoint of step {step}; it has those of: {steps}")
         about = verify(path).about
-        return Checkpoint(path=path, state=decode_json((path / STATE).read_bytes()), **about)
+        return Checkpoint(path=path, state=files.decode_json((path / STATE).read_bytes()), **about)
 
     def rewind(self, checkpoint: Checkpoint, following: Sequence[Mapping[str, Any]] = ()) -> None:
         """Return to `checkpoint`: call it on resume, before anything is written.
@@ -263,7 +257,7 @@ class RunStore:
         path = self.folder / SAMPLES / f"{layout.step_name(step)}.jsonl"
         path.parent.mkdir(exist_ok=True)  # somebody may have made room by deleting it
         try:
-            write_atomic(path, b"".join(encode_json(record) for record in records))
+            files.write_atomic(path, b"".join(files.encode_json(record) for record in records))
         except NoRoomError as error:
             self.report(f"samples of step {step} are not kept: {error}")
         return path
@@ -298,7 +292,7 @@ class RunStore:
         target = self.folder / DISCARDED / path.relative_to(self.folder)
 
         def move() -> None:
-            with explain_no_room(target):
+            with files.explain_no_room(target):
                 target.parent.mkdir(parents=True, exist_ok=True)
                 if target.is_dir():  # of an earlier return
                     shutil.rmtree(target)
