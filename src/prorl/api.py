@@ -1,8 +1,9 @@
 """prorl from Python: load a recipe, train it, evaluate it, read runs as Arrow tables. What `import prorl` offers."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 
 import pyarrow
@@ -18,7 +19,9 @@ from prorl.lab.tables import Table
 from prorl.lab.watch.console import Console
 from prorl.run.history import read_events, read_history
 from prorl.run.layout import EVALS, RUNS, run_folder, samples
+from prorl.run.process import Interrupt
 from prorl.run.store import RunStore
+from prorl.run.supervise import NO_MEMORY
 
 __all__ = ["ProrlError", "RunView", "evaluate", "load_recipe", "open_run", "resume", "train"]
 
@@ -103,7 +106,7 @@ def train(recipe: str | Path | RunConfig, *overrides: str, run: str | Path | Non
         else load_recipe(str(recipe), overrides)
     )
     folder = Path(run) if run is not None else RUNS / config.name
-    return _ended(folder, start_run(config, folder, Console()))
+    return _trained(folder, partial(start_run, config, folder))
 
 
 def resume(run: str | Path, *overrides: str) -> RunView:
@@ -111,7 +114,7 @@ def resume(run: str | Path, *overrides: str) -> RunView:
     from prorl.session import resume_run
 
     folder = run_folder(Path(run))
-    return _ended(folder, resume_run(folder, Console(), overrides=overrides))
+    return _trained(folder, partial(resume_run, folder, overrides=overrides))
 
 
 def evaluate(
@@ -145,7 +148,14 @@ def evaluate(
     )
 
 
-def _ended(folder: Path, state: RunState) -> RunView:
-    if state.stopped not in ("done", "interrupted", TOLD_TO_STOP):
-        raise ProrlError(f"the run stopped: {state.stopped}")
+def _trained(folder: Path, trainer: Callable[[Console, Interrupt], RunState]) -> RunView:
+    console = Console()
+    interrupt = Interrupt(console.say)
+    stopped = trainer(console, interrupt).stopped
+    if interrupt.status == NO_MEMORY:
+        raise ProrlError(
+            "the run stopped, saved, before memory was used up: free some, then go on by `prorl.resume`"
+        )
+    if stopped not in ("done", "interrupted", TOLD_TO_STOP):
+        raise ProrlError(f"the run stopped: {stopped}")
     return RunView(folder)

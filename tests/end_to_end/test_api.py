@@ -11,6 +11,7 @@ import pytest
 
 import prorl
 from prorl.envs.files import encode_json
+from prorl.run import checkpoint
 from support.runs import events
 
 
@@ -83,6 +84,16 @@ def test_a_run_is_trained_and_evaluated_from_python(write_recipe, workplace):
         prorl.train(Path("nowhere.yaml"))
     with pytest.raises(prorl.ProrlError):
         prorl.open_run("nowhere")
+
+
+def test_a_run_that_stops_for_want_of_memory_is_not_returned_as_if_it_had_been_asked_to(
+    write_recipe, workplace, monkeypatch
+):
+    with monkeypatch.context() as full:
+        full.setattr(checkpoint, "machine_memory", lambda: (1 << 30, 1))
+        with pytest.raises(prorl.ProrlError, match=r"stopped, saved, before memory .* `prorl.resume`"):
+            prorl.train(str(write_recipe(workplace)), run="runs/mine")
+    assert prorl.resume("mine").health == "done"
 
 
 @pytest.mark.slow

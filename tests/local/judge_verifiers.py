@@ -40,6 +40,8 @@ def obey(problem, text):
             raise ValueError("half a \ud83d")
         case "None":
             return None
+        case "scoreless":
+            return Verdict(score=None, status="ok")
         case "print":
             print("........")
             os.write(1, b"........")

@@ -41,9 +41,9 @@ if TYPE_CHECKING:
     from prorl.run.process import Interrupt
 
 STATUSES = (
-    "Exit status: 0 done · 1 failed, with a sentence · 70 crashed again and again · 75 stopped by SIGUSR1, saved: "
-    "start again with `prorl resume` · 129 terminal closed (SIGHUP), saved · 130 stopped by Ctrl-C, saved · "
-    "131 stopped by Ctrl-\\\\, unsaved · 143 stopped by SIGTERM, saved"
+    "Exit status: 0 done · 1 failed, with a sentence · 70 crashed again and again · 71 by --no-supervise: saved, as "
+    "memory ran out · 75 stopped by SIGUSR1, saved: start again with `prorl resume` · 129 terminal closed (SIGHUP), "
+    "saved · 130 stopped by Ctrl-C, saved · 131 stopped by Ctrl-\\\\, unsaved · 143 stopped by SIGTERM, saved"
 )
 
 LASTING = {errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EEXIST}

@@ -344,16 +344,15 @@ def _verdict(verifier: Verifier, problem: Problem, text: str) -> Verdict:
     begin = time.perf_counter()
     try:
         verdict = verifier(problem, text)
+        if not isinstance(verdict, Verdict):
+            raise TypeError(f"the verifier returned {type(verdict).__name__}, not a Verdict")
+        score, note = float(verdict.score), storable(verdict.note[:MAX_NOTE])
     except BaseException as error:  # a verifier may well call sys.exit
         return _error(f"{type(error).__name__}: {error}", time.perf_counter() - begin)
     seconds = time.perf_counter() - begin
-    if not isinstance(verdict, Verdict):
-        return _error(f"the verifier returned {type(verdict).__name__}, not a Verdict", seconds)
-    if not 0.0 <= verdict.score <= 1.0:
-        return _error(f"score {verdict.score} is outside [0, 1]", seconds)
-    return replace(
-        verdict, score=float(verdict.score), note=storable(verdict.note[:MAX_NOTE]), seconds=seconds
-    )
+    if not 0.0 <= score <= 1.0:
+        return _error(f"score {score} is outside [0, 1]", seconds)
+    return replace(verdict, score=score, note=note, seconds=seconds)
 
 
 def _error(failure: str, seconds: float) -> Verdict:
