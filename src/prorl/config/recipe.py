@@ -148,7 +148,7 @@ def _merge_chain(path: Path, depth: int = 0) -> DictConfig:
 def _checked(recipe: DictConfig, overrides: Sequence[str], source: str) -> RunConfig:
     for override in overrides:
         key, equals, value = override.partition("=")
-        if not equals or not key:
+        if not equals or not key or value.strip() == "???":  # which OmegaConf reads as nothing said
             raise RecipeError(f"override {override!r} is not of the form section.key=value")
         if value.strip() == "{}" and OmegaConf.is_dict(OmegaConf.select(recipe, key)):
             raise RecipeError(
