@@ -168,7 +168,8 @@ def test_a_child_and_an_override_leave_tasks_out(write):
         ("tasks.arithmetik=null", "no task 'arithmetik' to leave out; did you mean 'arithmetic'?"),
         ("tasks.zzz=null", "no task 'zzz' to leave out; see its `tasks`"),
         ("tasks.arithmetic=null", "tasks: Dictionary should have at least 1 item"),
-        *((odd, "not of the form section.key=value") for odd in ("steps", "=5", "steps 5", "steps=???")),
+        ("steps=???", "Missing mandatory value: steps"),
+        *((odd, "not of the form section.key=value") for odd in ("steps", "=5", "steps 5")),
         *(
             (odd, "")
             for odd in ("name=[", "sampling=3", "sampling.temperature.x=3", "name=${x", "stages.0.at=5")

@@ -148,14 +148,16 @@ def _merge_chain(path: Path, depth: int = 0) -> DictConfig:
 def _checked(recipe: DictConfig, overrides: Sequence[str], source: str) -> RunConfig:
     for override in overrides:
         key, equals, value = override.partition("=")
-        if not equals or not key or value.strip() == "???":  # which OmegaConf reads as nothing said
+        if not equals or not key:
             raise RecipeError(f"override {override!r} is not of the form section.key=value")
         if value.strip() == "{}" and OmegaConf.is_dict(OmegaConf.select(recipe, key)):
             raise RecipeError(
                 f"override {override!r} changes nothing: say which keys of {key} to set or leave out"
             )
     try:
-        asked = _with_text_keys(OmegaConf.from_dotlist(list(overrides)))
+        said = OmegaConf.from_dotlist(list(overrides))
+        OmegaConf.to_container(said, throw_on_missing=True)  # or ??? would be as if nothing were said
+        asked = _with_text_keys(said)
         _place(asked, Path())
         merged = merge(recipe, asked, source)
         data = OmegaConf.to_container(merged, resolve=True, throw_on_missing=True)

@@ -4,16 +4,16 @@ A *row* is one response being written. Decoders compute *slots*: rows in blocks 
 prompt, so that a block reads the prompt's keys and values once. A block that has fewer rows than the width is filled
 by repeating one of its rows; what such a filler slot yields is ignored.
 
-`LlamaDecoder` works on the transformers module's own parameters. Fused copies (query/key/value and gate/up as one
-matrix each) are the only weights held here and are retaken by `refresh`. Invariant: after `refresh` the logits are
-those of the module's forward up to float rounding. `FallbackDecoder` uses the module's own forward.
+`LlamaDecoder` works on the transformers module's own parameters. Copies (query/key/value and gate/up as one matrix
+each) are the only weights held here and are retaken by `refresh`. Invariant: after `refresh` the logits are those of
+the module's forward up to float rounding. `FallbackDecoder` uses the module's own forward.
 """
 
 from __future__ import annotations
 
 import inspect
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -22,7 +22,7 @@ from torch import Tensor
 from transformers import DynamicCache, PreTrainedModel
 from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 
-from prorl.learn.linear import linear, padded
+from prorl.learn.linear import padded, prepared
 from prorl.learn.llama import Attend, Layer, attended, hidden_states, rotations, unsupported_reason
 from prorl.local.attention import AttentionCache
 from prorl.rollout.pipeline import grouped
@@ -89,6 +89,7 @@ class LlamaDecoder:
         self._model = model
         self._pad_id = pad_id
         self._layers: list[Layer] = []
+        self._head: Callable[[Tensor], Tensor]
         first = model.model.layers[0].self_attn
         self.group: int = first.num_key_value_groups  # query heads for each key head
         self.refresh()
@@ -96,8 +97,10 @@ class LlamaDecoder:
     @torch.inference_mode()
     def refresh(self) -> None:
         """Retake the fused weights from the module."""
-        self._layers = []  # frees the old copies before the new ones are made
+        head = self._model.lm_head
+        self._layers, self._head = [], head  # frees the old copies before the new ones are made
         self._layers = [Layer(layer, fused=True) for layer in self._model.model.layers]
+        self._head = prepared(head.weight, head.bias)
 
     @torch.inference_mode()
     def start(self, prompts: Sequence[Sequence[int]]) -> tuple[LlamaDecoding, Tensor]:
@@ -147,9 +150,7 @@ class LlamaDecoder:
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Next-token logits of final hidden states."""
-        head = self._model.lm_head
-        # filled up here too, as without oneDNN few rows take other kernels
-        return linear(padded(hidden), head.weight, head.bias)[: len(hidden)]
+        return self._head(padded(hidden))[: len(hidden)]
 
 
 class LlamaDecoding:
