@@ -90,6 +90,17 @@ def contradictions(config: RunConfig) -> Iterator[str]:
         )
     if (reset.stalled_validations or reset.target == "best") and not config.validation.every:
         yield "reset.stalled_validations and reset.target=best need validations: set validation.every above 0"
+    if 0 < config.reset.every < config.reset.cooldown:
+        yield (
+            f"reset.every ({config.reset.every}) is below reset.cooldown ({config.reset.cooldown}), within which "
+            "there is no second reset: lower reset.cooldown"
+        )
+    yield from _of_tasks(config)
+    yield from _of_stages_and_detectors(config)
+
+
+def _of_tasks(config: RunConfig) -> Iterator[str]:
+    """Levels and weights of no task, and tasks of which it is not clear where problems or verdicts come from."""
     warmup = config.model.warmup
     levels = {"model.warmup.levels": warmup.levels} if warmup else {}
     for name in sorted({*warmup.levels, *warmup.weights} - config.tasks.keys()) if warmup else ():
@@ -125,11 +136,10 @@ def contradictions(config: RunConfig) -> Iterator[str]:
     drawn = {name: task.weight for name, task in config.tasks.items()}
     if not any(drawn.values()) or (warmup and not any((drawn | warmup.weights).values())):
         yield "every task has weight 0, in training or in the warm-up: give at least one a positive weight"
-    if 0 < config.reset.every < config.reset.cooldown:
-        yield (
-            f"reset.every ({config.reset.every}) is below reset.cooldown ({config.reset.cooldown}), within which "
-            "there is no second reset: lower reset.cooldown"
-        )
+
+
+def _of_stages_and_detectors(config: RunConfig) -> Iterator[str]:
+    """Stages out of order or without effect, and detectors that could never act as they say."""
     starts = [stage.at for stage in config.stages]
     if starts != sorted(set(starts)):
         yield f"stages must begin at ascending steps, not {starts}"
