@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from functools import partial
 
 BETWEEN = "between"
+WAITING = "waiting"  # phase of a trainer that waits for verifiers, an operator or the disk: no deadline
 
 Pulse = Callable[[str], None]
 """Is told the name of a phase whenever one begins, and `BETWEEN` when it ends. Each call is a sign of life."""

@@ -37,8 +37,7 @@ from prorl.lab.watch.console import Console
 from prorl.rollout.pipeline import VerifierError, domain_rates
 from prorl.run.journal import read_journal
 from prorl.run.store import RunStore
-from prorl.run.supervise import WAITING
-from prorl.stopwatch import unheard
+from prorl.stopwatch import WAITING, unheard
 from prorl.types import Sampling
 from support.evaluations import evaluation, results
 from support.fake_backend import FakeBackend, FakeJudge, FakeRenderer

@@ -24,7 +24,7 @@ from prorl.run.journal import verify_lines
 from prorl.run.layout import CONFIG, JOURNAL, LOCK, holder, runs_below
 from prorl.run.process import Heartbeat
 from prorl.run.store import RunStore
-from prorl.run.supervise import WAITING
+from prorl.stopwatch import WAITING
 from support import events
 from support.defaults import some_detectors, some_plan
 from support.events import evaluated, reset, stepped

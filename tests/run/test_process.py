@@ -26,8 +26,8 @@ from prorl.run.process import (
     machine_memory,
     retry_on_full_disk,
 )
-from prorl.run.supervise import WAITING, read_beat
-from prorl.stopwatch import BETWEEN, Stopwatch
+from prorl.run.supervise import read_beat
+from prorl.stopwatch import BETWEEN, WAITING, Stopwatch
 from support.defaults import some_detectors, some_plan
 from support.events import evaluated
 

@@ -51,8 +51,7 @@ from prorl.run.checkpoint import intact, verify
 from prorl.run.journal import Journal
 from prorl.run.layout import CHECKPOINTS, EVALS, JOURNAL, REFERENCES, RUNS, TOKENIZER, holder, run_and_step
 from prorl.run.store import FIRST_REFERENCE, RunStore
-from prorl.run.supervise import WAITING
-from prorl.stopwatch import Pulse, Stopwatch, unheard
+from prorl.stopwatch import WAITING, Pulse, Stopwatch, unheard
 from prorl.types import Backend, Sampling
 
 WEIGHTS = "model.safetensors"

@@ -43,7 +43,8 @@ from prorl.run.checkpoint import intact
 from prorl.run.journal import Chain, DamagedLineError
 from prorl.run.layout import CONFIG, HEARTBEAT, JOURNAL, REFERENCES
 from prorl.run.store import FIRST_REFERENCE
-from prorl.run.supervise import WAITING, read_beat
+from prorl.run.supervise import read_beat
+from prorl.stopwatch import WAITING
 from prorl.types import UpdateStats
 
 E = TypeVar("E", bound=Event)

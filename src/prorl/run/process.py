@@ -26,17 +26,8 @@ from prorl.envs.errors import ProrlError
 from prorl.envs.files import NoRoomError
 from prorl.rollout.pipeline import WaitEnded
 from prorl.run.layout import HEARTBEAT, LOG, STACKS
-from prorl.run.supervise import (
-    AT_ONCE,
-    INTERRUPTED,
-    NO_MEMORY,
-    STOP_SIGNALS,
-    WAITING,
-    WHERE,
-    Beat,
-    stop_signals,
-)
-from prorl.stopwatch import BETWEEN, Stopwatch, unheard
+from prorl.run.supervise import AT_ONCE, INTERRUPTED, NO_MEMORY, STOP_SIGNALS, WHERE, Beat, stop_signals
+from prorl.stopwatch import BETWEEN, WAITING, Stopwatch, unheard
 
 T = TypeVar("T")
 

@@ -41,7 +41,6 @@ ENDED = "PRORL_ENDED"  # in the environment of a trainer that was started again:
 WHERE = signal.SIGUSR2  # asks a trainer to write down where its threads are
 
 _STATUS = {**STOP_SIGNALS, AT_ONCE: QUIT}  # of a supervisor that was asked to stop
-WAITING = "waiting"  # phase of a trainer that waits for verifiers, an operator or the disk: no deadline
 
 _FINAL = {DONE, FAILED, USAGE, *STOP_SIGNALS.values()}
 _FROM_TERMINAL = 0x80  # SI_KERNEL: a terminal's Ctrl-C, which the whole process group has heard

@@ -15,7 +15,7 @@ from prorl.run import history
 from prorl.run.layout import LOCK, hold_lock
 from prorl.run.process import Heartbeat
 from prorl.run.store import RunStore
-from prorl.run.supervise import WAITING
+from prorl.stopwatch import WAITING
 from support.evaluations import evaluation, result
 from support.events import intervened, reset, stepped
 from support.recipes import recipe
