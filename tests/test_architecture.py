@@ -32,7 +32,7 @@ MAX_LINES = 550
 # collections that leave out what is there 10 (10), 50 that an eighth found 225 (45), a proof beside the first
 # tokens 17 (17), states of other versions 4 (4), 19 faults that a ninth found 25 (10). Less by 271 (38) and 151 (35):
 # two readings that only took away. Tests: 2,220.
-CEILINGS = {"src": (31_099, 161), "tests": (35_588, 212)}  # lines and files
+CEILINGS = {"src": (31_098, 161), "tests": (35_588, 212)}  # lines and files
 READING_PATH = 11_154  # lines of the core without `APART`
 APART = ("api.py", "cli", "learn/base_model.py", "trl.py")
 HELP_SECONDS = 1.5  # of computing: a busy machine must not fail a test

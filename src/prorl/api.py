@@ -153,9 +153,7 @@ def _trained(folder: Path, trainer: Callable[[Console, Interrupt], RunState]) ->
     interrupt = Interrupt(console.say)
     stopped = trainer(console, interrupt).stopped
     if interrupt.status == NO_MEMORY:
-        raise ProrlError(
-            "the run stopped, saved, before memory was used up: free some, then go on by `prorl.resume`"
-        )
+        raise ProrlError("stopped, saved, before memory ran out: free some, then go on by `prorl.resume`")
     if stopped not in ("done", "interrupted", TOLD_TO_STOP):
         raise ProrlError(f"the run stopped: {stopped}")
     return RunView(folder)

@@ -147,6 +147,7 @@ def load_task(extension: Extension, name: str, levels: Mapping[int, float] | Non
     return task
 
 
+@cache
 def load_reward(extension: Extension) -> Reward:
     """A reward function of the user's own. It may be async, and may have the signature that TRL or verl calls:
 

@@ -99,8 +99,8 @@ class Link:
         the caller closes the link: what is on its way would be the next program's reply.
         """
         given = stdin or b""
-        order = {"script": stdin is not None, "lengths": [len(program), len(given)]}
-        payload = json.dumps({**order, "result_bytes": result_bytes, **asdict(limits)}).encode()
+        bounds, lengths = {"result_bytes": result_bytes, **asdict(limits)}, [len(program), len(given)]
+        payload = json.dumps({"script": stdin is not None, "lengths": lengths, **bounds}).encode()
         deadline = time.monotonic() + limits.seconds + GRACE_SECONDS
         self._send(HEADER.pack(JOB, len(payload)) + payload + program + given, deadline)
         return self._reply(deadline)

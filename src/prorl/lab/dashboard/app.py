@@ -244,9 +244,9 @@ def _said(status: int, sentence: str) -> Response:
 
 
 class Guard:
-    """ASGI middleware: refuses requests under a foreign name of this machine, and adds `ANSWERS` to every answer."""
+    """ASGI middleware: refuses requests under names of this machine but `hosts`, and adds `ANSWERS` to answers."""
 
-    def __init__(self, app: ASGIApp, *, hosts: Iterable[str]) -> None:  # `hosts` as of `dashboard`
+    def __init__(self, app: ASGIApp, *, hosts: Iterable[str]) -> None:
         self._app = app
         self._hosts = {"localhost", *(host.lower() for host in hosts)}
 
