@@ -120,10 +120,12 @@ def test_rows_that_share_prompts_are_computed_without_padding():
 
 
 def test_the_keys_of_a_long_text_are_not_copied_for_many_short_ones():
-    groups = [group(1000, 1000, 2), *[group(10, *[4] * 8)] * 400]
-    parts = gather_rows(plan_rows(groups, budget=16_384, pair_cost=1e-9), budget=16_384)
-    assert len(parts) == 2
-    assert max(len(Tiles.of(part).keys_M) for part in parts) < 2**19
+    unlike = [group(1000, 1000, 2), *[group(10, *[4] * 8)] * 400]
+    behind_one_prompt = [group(4000, *[3] * 300)]
+    for groups, count in (unlike, 2), (behind_one_prompt, 5):
+        parts = gather_rows(plan_rows(groups, budget=16_384, pair_cost=1e-9), budget=16_384)
+        assert len(parts) == count
+        assert max(len(Tiles.of(part).keys_M) for part in parts) < 2**19
 
 
 def test_rows_of_equal_length_keep_their_order():

@@ -10,7 +10,7 @@ ranks, so a denominator needs no communication.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise, zip_longest
 
 import torch
@@ -20,7 +20,7 @@ from prorl.learn.linear import ROWS
 from prorl.types import Action, Batch, PromptActions
 
 SHORTEST_SHARE = 0.8  # of the longest row of a padded micro-batch, which bounds what is computed in vain
-MOST_KEYS = 2**18  # that tiles copy of rows put together; up to 512 positions never have more
+MOST_KEYS = 2**18  # that tiles copy of what is put together; up to 512 positions never have more
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,7 +102,7 @@ class MicroBatch:
 
 
 def plan_rows(groups: Sequence[PromptActions], *, budget: int, pair_cost: float | None) -> list[Row]:
-    """Rows for all actions, in order: as many actions of a group per row as fit into `budget` positions, or one.
+    """Rows for all actions, in order: as many of a group in each as `budget` positions and `MOST_KEYS` allow, or one.
 
     `pair_cost`: of a query-key pair, in units of a token's share of the linear layers. None gives every action a row
     of its own; so does a prompt that is cheaper to compute again than those pairs of the longest action that causal
@@ -114,8 +114,10 @@ def plan_rows(groups: Sequence[PromptActions], *, budget: int, pair_cost: float 
         longest = max((len(action.tokens) for action in actions), default=0)
         sharing = pair_cost is not None and pair_cost * longest**2 / 2 < len(group.prompt)
         for number, action in enumerate(actions):
-            if number and sharing and rows[-1].positions + len(action.tokens) - 1 <= budget:
-                rows[-1] = replace(rows[-1], actions=(*rows[-1].actions, action))
+            earlier = rows[-1].actions if number and sharing else ()
+            more = Row(prompt=group.prompt, actions=(*earlier, action))
+            if earlier and more.positions <= budget and _fewest_keys([more]) <= MOST_KEYS:
+                rows[-1] = more
             else:
                 rows.append(Row(prompt=group.prompt, actions=(action,)))
     return rows

@@ -285,7 +285,7 @@ class WorkersEngine:
         fresh: list[Completion] = []
         while self._missing and not fresh:
             come = self._workers.poll(self._items)
-            # By name, for where a worker was replaced, what it had delivered comes again.
+            # A worker that takes the place of another delivers again what that one had delivered.
             named = {(done.draw, done.sample): done for completions in come for done in completions}
             fresh = [done for name, done in named.items() if name in self._missing]
             self._missing -= named.keys()

@@ -156,72 +156,95 @@ def roll_out(
     asked to stop while verifiers or judges were out; the judge may then still owe verdicts.
     """
     engine, judge, wait = sampler.engine, sampler.judge, sampler.wait
-    asked = {group.draw: group for group in groups}
-    version = engine.version
-    unfinished: dict[int, dict[int, Completion]] = {}  # by draw and sample
-    refused: dict[int, tuple[Verdict, Iterable[Completion]]] = {}  # by draw, why it cannot be asked
-    for draw, group in asked.items():
-        whole = Request(draw=draw, prompt=(), samples=samples, seed=derive(seed, draw), sampling=sampling)
-        unfinished[draw] = {one.sample: one for one in group.unfinished or _not_begun(whole, version)}
-        try:
-            prompt = sampler.renderer.encode(group.problem.prompt, group.problem.history)
-            asked[draw] = replace(group, prompt=prompt)
-            for request in _rest(replace(whole, prompt=prompt), unfinished[draw].values()):
-                engine.submit(request)
-        except UsageError as error:
-            refused[draw] = Verdict(score=0.0, status="error", note=str(error)), unfinished[draw].values()
-            unfinished[draw] = {}
-
-    completions: list[Completion] = []  # in the order of their tickets, as `items` are
-    items: list[Item] = []
+    wave = _Wave(sampler, sampling.limit)
+    for group in groups:
+        draw = group.draw
+        wave.ask(
+            group, Request(draw=draw, prompt=(), samples=samples, seed=derive(seed, draw), sampling=sampling)
+        )
     verdicts: dict[int, Verdict] = {}
-
-    def take(piece: Completion) -> None:
-        if piece.policy_version != version:
-            raise ProrlError(
-                f"draw {piece.draw} was sampled by policy version {piece.policy_version}, "
-                f"but version {version} was asked"
-            )
-        mine = unfinished[piece.draw]
-        completion = _joined(mine[piece.sample], piece)
-        if completion.finish == "length" and len(completion.tokens) < sampling.limit:
-            mine[piece.sample] = completion
-            return
-        del mine[piece.sample]
-        item = (asked[completion.draw].problem, sampler.renderer.decode(completion.tokens))
-        judge.submit(len(items), *item)
-        completions.append(completion)
-        items.append(item)
-
     finished: Sequence[Completion] | None = None
     while finished is None or finished:
         with clock.phase("generate"):  # an engine goes on while responses are decoded and judged
             finished = engine.poll()
-            for piece in finished:
-                take(piece)
-            if stop_after is not None and sum(not rest for rest in unfinished.values()) >= stop_after:
-                for piece in engine.cancel():
-                    take(piece)
+            wave.take(finished)
+            if stop_after is not None and wave.ended >= stop_after:
+                wave.take(engine.cancel())
                 finished = ()
             verdicts.update(judge.poll(wait=False))
     with clock.phase("judge") as beat:
-        verdicts = collect_verdicts(judge, verdicts, len(items), wait, beat)
-        verdicts = rejudge_errors(judge, items, verdicts, wait, beat)
+        verdicts = collect_verdicts(judge, verdicts, len(wave.items), wait, beat)
+        verdicts = rejudge_errors(judge, wave.items, verdicts, wait, beat)
+    return wave.groups(verdicts)
 
-    rollouts = {draw: list(group.rollouts) for draw, group in asked.items()}
-    for ticket, (completion, (_, text)) in enumerate(zip(completions, items, strict=True)):
-        rollout = Rollout(completion=completion, text=text, verdict=verdicts[ticket])
-        rollouts[completion.draw].append(rollout)
-    for draw, (verdict, never) in refused.items():
-        rollouts[draw] += [Rollout(completion=one, text="", verdict=verdict) for one in never]
-    return [
-        replace(
-            group,
-            rollouts=tuple(sorted(rollouts[draw], key=lambda rollout: rollout.completion.sample)),
-            unfinished=tuple(unfinished[draw].values()),
-        )
-        for draw, group in asked.items()
-    ]
+
+class _Wave:
+    """Groups on their way through engine and judge; a ticket of the judge is a position in `items`."""
+
+    def __init__(self, sampler: Sampler, limit: int) -> None:
+        self._sampler = sampler
+        self._limit = limit
+        self._version = sampler.engine.version
+        self._asked: dict[int, Group] = {}  # by draw, as the following
+        self._unfinished: dict[int, dict[int, Completion]] = {}  # by sample
+        self._refused: dict[int, list[Rollout]] = {}  # of what cannot be asked
+        self._completions: list[Completion] = []
+        self.items: list[Item] = []
+
+    @property
+    def ended(self) -> int:
+        """How many groups have no response that is unfinished."""
+        return sum(not rest for rest in self._unfinished.values())
+
+    def ask(self, group: Group, whole: Request) -> None:
+        """Have the engine write what is missing of a group; `whole` asks for all, but has no prompt yet."""
+        problem, rest = group.problem, group.unfinished or _not_begun(whole, self._version)
+        self._asked[group.draw], self._unfinished[group.draw] = group, {}
+        try:
+            prompt = self._sampler.renderer.encode(problem.prompt, problem.history)
+            self._asked[group.draw] = replace(group, prompt=prompt)
+            for request in _rest(replace(whole, prompt=prompt), rest):
+                self._sampler.engine.submit(request)
+            self._unfinished[group.draw] = {one.sample: one for one in rest}
+        except UsageError as error:
+            verdict = Verdict(score=0.0, status="error", note=str(error))
+            self._refused[group.draw] = [Rollout(completion=one, text="", verdict=verdict) for one in rest]
+
+    def take(self, pieces: Iterable[Completion]) -> None:
+        """What the engine wrote: a response that has ended goes to the judge."""
+        for piece in pieces:
+            if piece.policy_version != self._version:
+                raise ProrlError(
+                    f"draw {piece.draw} was sampled by policy version {piece.policy_version}, "
+                    f"but version {self._version} was asked"
+                )
+            mine = self._unfinished[piece.draw]
+            completion = _joined(mine[piece.sample], piece)
+            if completion.finish == "length" and len(completion.tokens) < self._limit:
+                mine[piece.sample] = completion
+                continue
+            del mine[piece.sample]
+            item = (self._asked[piece.draw].problem, self._sampler.renderer.decode(completion.tokens))
+            self._sampler.judge.submit(len(self.items), *item)
+            self._completions.append(completion)
+            self.items.append(item)
+
+    def groups(self, verdicts: Mapping[int, Verdict]) -> list[Group]:
+        """The groups with what has ended of them and was judged, by ticket, and with what has not ended."""
+        rollouts = {
+            draw: [*group.rollouts, *self._refused.get(draw, ())] for draw, group in self._asked.items()
+        }
+        for ticket, (completion, (_, text)) in enumerate(zip(self._completions, self.items, strict=True)):
+            rollout = Rollout(completion=completion, text=text, verdict=verdicts[ticket])
+            rollouts[completion.draw].append(rollout)
+        return [
+            replace(
+                group,
+                rollouts=tuple(sorted(rollouts[draw], key=lambda rollout: rollout.completion.sample)),
+                unfinished=tuple(self._unfinished[draw].values()),
+            )
+            for draw, group in self._asked.items()
+        ]
 
 
 def _not_begun(request: Request, version: int) -> list[Completion]:
