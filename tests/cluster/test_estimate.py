@@ -112,9 +112,10 @@ def test_parameters_are_counted_from_the_shape_of_a_base_to_be_made():
     [
         ({"arithmetik": {}}, "did you mean 'arithmetic'?"),
         ({"arithmetic": {"levels": {99: 1}}}, "no level [99]"),
+        ({"mine": {"grade": "gone.py:score", "path": "rows.jsonl"}}, "gone.py:score: the file cannot"),
     ],
 )
-def test_a_dry_run_refuses_tasks_and_levels_that_do_not_exist(tasks, told):
+def test_a_dry_run_refuses_tasks_levels_and_functions_that_do_not_exist(tasks, told):
     with pytest.raises(RecipeError) as error:
         dry_run(recipe(tasks=tasks))
     assert told in str(error.value)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import yaml
 
-from prorl.build import data_folder, data_requests, settled
+from prorl.build import data_folder, data_requests, own_code, settled
 from prorl.cluster import capacity
 from prorl.cluster.capacity import GIB, GPU_MEMORY, GPUS_PER_NODE, PLANNED, Demand, Hardware, Placement, Size
 from prorl.cluster.settings import device_kind, places, require_packages
@@ -45,6 +45,7 @@ def dry_run(config: RunConfig, *, full: bool = False) -> str:
     needs += [f"  {line}" for line in describe_needs(requests, folder)] if requests else []
     datasets = {request.name for request in requests}
     try:
+        own_code(config)
         for name, task in config.tasks.items():
             if name not in datasets:
                 make_task(name, task.levels or None, task.use)

@@ -244,6 +244,15 @@ def test_the_needs_of_a_recipe_say_what_from_where_how_much_and_under_which_lice
     assert "; prepared" in amc
 
 
+def test_rows_that_are_not_where_a_recipe_says_are_told_apart_from_rows_not_prepared_yet(tmp_path):
+    there, gone = tmp_path / "there.jsonl", tmp_path / "gone.jsonl"
+    there.write_text('{"question": "1 + 1?", "answer": "2"}\n')
+    requests = [SourceRequest(name=path.stem, kind="math", path=str(path)) for path in (there, gone)]
+    ready, missing = describe_needs(requests, tmp_path / "data")
+    assert ready.endswith("; not prepared")
+    assert missing.endswith("; there is no such file or folder")
+
+
 # what makes a row unfit
 
 PLANTED = "a lighthouse checkpointer counts seven ships and then nine more before the fog hides all of them"

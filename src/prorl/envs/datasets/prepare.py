@@ -115,13 +115,14 @@ def describe_needs(requests: Sequence[SourceRequest], folder: Path) -> list[str]
     """
     lines = []
     for request in requests:
-        source, local = resolve(request), request.local is not None
+        source, local = resolve(request), request.local
         rows = f"{source.rows:,} rows as published" if source.rows else "rows not counted"
         if request.limit is not None:
             rows += f", at most {request.limit:,} of them read"
         place = f"from {request.path}" if local else f"from the hub, {source.published}"
         gate = ", gated" if source.gated and not local else ""
-        state = "prepared" if _is_prepared(source, request, folder) else "not prepared"
+        lacking = "there is no such file or folder" if local and not local.exists() else "not prepared"
+        state = "prepared" if _is_prepared(source, request, folder) else lacking
         lines.append(
             f"{source.name} [{source.domain}, {source.use}] {place}; {rows}; licence {source.licence}{gate}; {state}"
             + (f" ({source.note})" if source.note else "")
