@@ -140,7 +140,12 @@ def test_a_terminal_that_is_too_narrow_loses_no_cell(aligned):
 
 
 @pytest.mark.parametrize(
-    ("seconds", "said"), [(0, "0 s"), (59, "59 s"), (90, "2 min"), (7200, "2.0 h"), (200_000, "2.3 d")]
+    ("seconds", "said"),
+    [
+        *((0, "0 s"), (59.4, "59 s"), (59.7, "1 min"), (90, "2 min")),
+        *((3569, "59 min"), (3570, "1.0 h"), (7200, "2.0 h")),
+        *((86_210, "23.9 h"), (86_399, "1.0 d"), (200_000, "2.3 d")),
+    ],
 )
 def test_durations(seconds, said):
     assert duration(seconds) == said

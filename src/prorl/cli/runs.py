@@ -20,6 +20,7 @@ from prorl.cli.outcome import (
     show,
 )
 from prorl.envs.errors import ProrlError
+from prorl.lab.tables import count
 from prorl.local.backend import Dtype
 from prorl.run.layout import RUNS, run_folder
 from prorl.run.supervise import INTERRUPTED
@@ -126,7 +127,9 @@ def compare(
     histories = [read_history(folder, up_to=step) for folder in folders]
     for one in histories:
         if step is not None and one.step < step:
-            raise ProrlError(f"{one.folder} has only {one.step} steps: give --step {one.step} or less")
+            raise ProrlError(
+                f"{one.folder} has only {count(one.step, 'step')}: give --step {one.step} or less"
+            )
     found = [
         [gain for pair in newest_pairs(folder, up_to=step) for gain in gains(pair)] for folder in folders
     ]
@@ -233,4 +236,4 @@ def log(
         sent = log_run(run_folder(run), to, project=project, follow=follow, say=say)
     except KeyboardInterrupt:
         fail("interrupted; give the same command again to go on", INTERRUPTED)
-    echo(f"{sent:,} steps were sent to {to}")
+    echo(f"{count(sent, 'step')} sent to {to}")

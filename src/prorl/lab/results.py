@@ -89,7 +89,7 @@ class Gains:
         mean = self.rows[-1]
         tries = count(mean.differences[-1].k, "response")
         tasks = count(len(self.tasks), "task") if len(self.tasks) > 1 else next(iter(self.tasks))
-        problems = f"{mean.problems} {NAMES[self.part]} problems"
+        problems = count(mean.problems, f"{NAMES[self.part]} problem")
         return f"{self.evaluation}: {problems} of {tasks}, {tries} each{self.sampling}"
 
 
@@ -310,7 +310,7 @@ def gain_sentence(found: Gains, names: tuple[str, str]) -> str:
     of_1 = mean.differences[0]
     doubt = "" if of_1.up or of_1.down else ", which may be chance"
     return (
-        f"Of {mean.problems} {NAMES[found.part]} problems {names[1]} solves {of_1.trained:.1%} at the "
+        f"Of {count(mean.problems, f'{NAMES[found.part]} problem')} {names[1]} solves {of_1.trained:.1%} at the "
         f"first try and {names[0]} {of_1.base:.1%}: {points(of_1.gain)} points, 95 % interval {points(of_1.low)} to "
         f"{points(of_1.high)}{doubt}."
     )

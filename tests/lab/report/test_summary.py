@@ -58,7 +58,7 @@ def test_of_many_tasks_some_are_named_and_a_run_that_has_only_begun_has_a_summar
 @pytest.mark.parametrize(
     ("happened", "told"),
     [
-        (steps(update=events.update(skipped=1)), "50 updates were skipped"),
+        (steps(update=events.update(skipped=1)), "50 updates skipped"),
         (steps(**stats(errors=3)), "30.0% of all drawn groups were lost to verifier errors"),
         (steps(**stats(truncated=0.5)), "50% of the latest responses hit the length limit"),
         (steps(**stats(unanswered=0.5)), "50% of the latest responses hold no answer"),

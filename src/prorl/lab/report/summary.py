@@ -162,7 +162,7 @@ def _broken(run: RunHistory) -> Iterator[str]:
     names = ("update.skipped", "rollout_stats.errors", "rollout_stats.draws")
     skipped, errors, draws = map(run.steps.total, names)
     if skipped:
-        yield f"{skipped:.0f} updates were skipped because loss or gradient was not finite."
+        yield f"{count(int(skipped), 'update')} skipped, because loss or gradient was not finite."
     if draws and errors / draws > 0.01:
         yield f"{errors / draws:.1%} of all drawn groups were lost to verifier errors: see the verifiers' notes."
     grave = [mark.text for mark in run.marks if mark.kind == "roll back"]
