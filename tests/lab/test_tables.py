@@ -136,7 +136,10 @@ def test_a_terminal_that_is_too_narrow_loses_no_cell(aligned):
     last = [line.split() for line in shown.splitlines() if line.startswith("0 ")]
     assert last == [[str(number) for number in range(12)]] * 4
     long = Table(title="", columns=("key", "n"), rows=(("model.warmup." * 9, 1),))
-    assert "…" not in printed([long], width=30, aligned=aligned)
+    for width in (30, 1):
+        shown = printed([long], width=width, aligned=aligned)
+        assert "…" not in shown
+        assert shown.split()[-1] == "1"
 
 
 @pytest.mark.parametrize(

@@ -205,7 +205,9 @@ def print_tables(tables: Sequence[Table], console: Console, *, aligned: bool = F
         for row in table.rows:
             shown.add_row(*map(Text, map(text, row)))
         least = Measurement.get(console, console.options.update(max_width=WIDEST), shown).minimum
-        console.print(shown, width=max(console.width, least), crop=False)
+        if least > console.width:  # a table that is squeezed further loses columns
+            shown.width = least
+        console.print(shown, crop=False)
         for note in table.notes:
             console.print(Text(note, style="dim"), soft_wrap=False)
 
