@@ -131,7 +131,8 @@ def compare(
                 f"{one.folder} has only {count(one.step, 'step')}: give --step {one.step} or less"
             )
     found = [
-        [gain for pair in newest_pairs(folder, up_to=step) for gain in gains(pair)] for folder in folders
+        [gain for pair in newest_pairs(folder, up_to=step, report=say) for gain in gains(pair)]
+        for folder in folders
     ]
     show(comparison(histories, found), as_json, aligned=True)
 

@@ -1,10 +1,11 @@
 """What an evaluation says of a model and its base, as tables and sentences for pages, terminals and model cards."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
+from prorl.envs.files import StorageError
 from prorl.lab.evals.comparison import (
     Comparison,
     Difference,
@@ -93,17 +94,21 @@ class Gains:
         return f"{self.evaluation}: {problems} of {tasks}, {tries} each{self.sampling}"
 
 
-def newest_pairs(folder: Path, *, up_to: int | None = None) -> list[Pair]:
+def newest_pairs(folder: Path, *, up_to: int | None = None, report: Callable[[str], None]) -> list[Pair]:
     """The newest checkpoint, of step `up_to` at most, and the base of every evaluation of a run that has both.
 
-    Answers and responses are not read.
+    Answers and responses are not read. An evaluation of which a file cannot be read is left out; `report` is told.
     """
     pairs = []
     for name, files in evaluations(folder):
         trained = [path for step, path in by_step(files).items() if up_to is None or step <= up_to]
         if files[0].stem == BASE and trained:
-            base, last = (read_evaluation(path, texts=False) for path in (files[0], trained[-1]))
-            kept = read_rules(files[0].parent).get("sampling", {})
+            try:
+                base, last = (read_evaluation(path, texts=False) for path in (files[0], trained[-1]))
+                kept = read_rules(files[0].parent).get("sampling", {})
+            except StorageError as error:
+                report(str(error))
+                continue
             said = ((key, kept.get(key, 1.0)) for key in ("temperature", "top_p"))
             sampling = "".join(f", {key} {value:g}" for key, value in said if value != 1.0)
             pairs.append(Pair(evaluation=name, base=base, trained=last, sampling=sampling))
