@@ -65,10 +65,10 @@ def export(
 ) -> int:
     """Export the checkpoint of `step`, by default the newest whole one, into the new folder `target`.
 
-    `dtype` is that of the weights, by default as stored. `say` hears of a damaged checkpoint that was passed over, and
-    of evaluations that cannot be read, which the card lacks. Returns the step that was exported. Raises StorageError:
-    no such run or checkpoint, it is damaged, or `target` is not empty; then nothing was written; RecipeError or
-    ModelError: the recipe or the model cannot be read.
+    `dtype` is that of the weights, by default as stored. `say` hears of a damaged checkpoint that was passed over,
+    and of evaluations that cannot be read, which the card lacks. Returns the step that was exported. Raises
+    StorageError: no such run or checkpoint, it is damaged, or `target` is not empty; then nothing was written;
+    RecipeError or ModelError: the recipe or the model cannot be read.
     """
     from transformers.utils.logging import disable_progress_bar
 
