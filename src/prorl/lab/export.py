@@ -23,7 +23,7 @@ from prorl.control.state import fold
 from prorl.envs.errors import ProrlError
 from prorl.envs.files import StorageError, hash_folder
 from prorl.lab.report.rollouts import read_records
-from prorl.lab.report.summary import trained_tasks
+from prorl.lab.report.summary import cut_otherwise, trained_tasks
 from prorl.lab.results import NAMES, Gains, gain_table, gains, newest_pairs
 from prorl.lab.tables import Cell, Number, Table, count, plain, to_markdown
 from prorl.local.backend import Dtype
@@ -302,6 +302,7 @@ def _results(story: RunHistory, model: Exported) -> Iterator[str]:
             "checkpoint), so they flatter it."
         )
         yield _validation_table(validations[0], validations[-1], best)
+        yield from map(plain, cut_otherwise(story))
     for found in model.gains:
         yield (
             f"{plain(found.title)}, base against step {found.step} on the same problems, which nothing in the run "

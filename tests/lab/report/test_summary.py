@@ -5,7 +5,7 @@ import math
 import pytest
 
 from prorl.config.recipe import load_recipe, to_json
-from prorl.control.events import Resumed, Started
+from prorl.control.events import Resumed, StageEntered, Started
 from prorl.lab.evals.evaluation_store import write_evaluation
 from prorl.lab.report.boundary import measured
 from prorl.lab.report.page import section_json
@@ -74,6 +74,35 @@ def test_trouble_is_named_with_its_numbers_and_calm_is_silent(happened, told, tm
     calm, run = read(tmp_path / "calm", steps()), read(tmp_path / "run", happened)
     assert [*grave(calm), *remarks(calm)] == []
     assert told in " ".join([*grave(run), *remarks(run)])
+
+
+@pytest.mark.parametrize(
+    ("between", "told"),
+    [
+        ([], None),
+        ([events.command("set", overrides={"response_limit": 8})], "up to step 0 are cut off at 16 tokens"),
+        ([events.command("set", overrides={"response_limit": 8}, refused="too late")], None),
+        ([events.command("set", overrides={"temperature": 0.5})], None),
+        ([StageEntered(step=1, index=0)], "from step 9 on at 32"),
+        ([StageEntered(step=1, index=5)], None),
+        (
+            [events.command("set", overrides={"response_limit": 16}), StageEntered(step=2, index=0)],
+            None,
+        ),
+    ],
+)
+def test_validations_that_are_cut_off_at_other_lengths_are_not_compared_in_silence(between, told, tmp_path):
+    stages = [{"at": 1, "set": {"sampling.response_limit": 32}}]
+    validated = [events.evaluated(step, 0.5) for step in (0, 9, 12)]
+    run = read(
+        tmp_path / "run",
+        [validated[0], *between, *validated[1:]],
+        sampling={"response_limit": 16},
+        stages=stages,
+    )
+    found = [remark for remark in remarks(run) if "not comparable" in remark]
+    assert len(found) == (told is not None)
+    assert told is None or told in found[0]
 
 
 def test_runs_of_one_name_keep_their_own_findings(tmp_path):

@@ -4,12 +4,14 @@ import json
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 from statistics import fmean
 from typing import Any
 
 from prorl.algo.forecast import forecast
 from prorl.config.recipe import DEEP, flat
 from prorl.config.schema import RunConfig
+from prorl.control.events import CommandGiven, StageEntered, Validated
 from prorl.control.metrics import STEP, text
 from prorl.envs.datasets.catalogue import SOURCES
 from prorl.envs.registry import TASKS
@@ -150,7 +152,33 @@ def grave(run: RunHistory) -> list[str]:
 def remarks(run: RunHistory) -> list[str]:
     """What else deserves a look; none of it is good news."""
     wasted = [text for share, text in _wasted(run) if share <= MOST_WASTED]
-    return [*_drifts(run), *wasted, *_lately(run)]
+    return [*_drifts(run), *wasted, *cut_otherwise(run), *_lately(run)]
+
+
+def cut_otherwise(run: RunHistory) -> list[str]:
+    """Where validations began to be cut off at another length: a difference across such a place is not the policy's.
+
+    A recipe that cannot be read, which a page says elsewhere, says nothing.
+    """
+    limits: list[tuple[int, int]] = []  # of each validation, after its step
+    held = None  # by the operator, whatever the recipe and its stages say
+    try:
+        planned = run.config["sampling"]["response_limit"]
+        for event in run.events:
+            if isinstance(event, StageEntered):
+                planned = run.config["stages"][event.index]["set"].get("sampling.response_limit", planned)
+            elif isinstance(event, CommandGiven) and event.name == "set" and event.refused is None:
+                held = event.overrides.get("response_limit")
+            elif isinstance(event, Validated):
+                limits.append((event.step, held or planned))
+    except (KeyError, IndexError, TypeError, AttributeError):
+        return []
+    return [
+        f"Validations up to step {last} are cut off at {old:,} tokens and those from step {first} on at {new:,}, as "
+        "sampling.response_limit was changed between: they are not comparable."
+        for (last, old), (first, new) in pairwise(limits)
+        if old != new
+    ]
 
 
 def _ends(run: RunHistory, name: str) -> tuple[float, float]:
