@@ -52,6 +52,13 @@ def test_the_report_has_the_tables_of_its_page(run):
     assert "runs is a folder: say what the file is called" in refused("report", "nano", "--out", "runs")
 
 
+def test_the_tables_of_a_report_on_runs_of_one_name_have_titles_of_their_own(run, tmp_path):
+    other = write_run(tmp_path / "elsewhere" / "nano", seed=9)
+    found = json.loads(done("report", "nano", other, "--json"))["tables"]
+    titles = [table["title"] for table in found]
+    assert len(set(titles)) == len(titles)
+
+
 def test_compare(run):
     write_run(run.parent / "begun", [STARTED], seed=9)
     found = tables("compare", "nano", "begun", "nano")

@@ -266,15 +266,15 @@ def lineage_section(run: RunHistory) -> Section:
 def recipe_section(runs: Sequence[RunHistory]) -> Section:
     """Every run's recipe: what differs from the defaults, and all of it."""
     whole, tables, single = "", [], len(runs) == 1
-    for run in runs:
+    for name, run in zip(told_apart(runs), runs, strict=True):
         if not run.config:
-            whole += paragraph(f"The recipe of {run.name} cannot be read.", tone="warn")
+            whole += paragraph(f"The recipe of {name} cannot be read.", tone="warn")
             continue
-        title = "What differs from the defaults" if single else run.name
-        name = "The whole recipe" if single else f"{run.name}: the whole recipe"
+        title = "What differs from the defaults" if single else name
+        about = "The whole recipe" if single else f"{name}: the whole recipe"
         rows, columns = tuple(changes(run.config)), ("setting", "here", "default")
         tables.append(Table(title=title, columns=columns, rows=rows, folded=not single))
-        whole += fold(name, preformatted(json.dumps(run.config, indent=2, ensure_ascii=False)))
+        whole += fold(about, preformatted(json.dumps(run.config, indent=2, ensure_ascii=False)))
     return Section(key="recipe", title="Recipe", html=whole, tables=tuple(tables))
 
 
