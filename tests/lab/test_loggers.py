@@ -28,7 +28,7 @@ class Tracker:
 
     def log(self, numbers, step):
         if step == self.fails_at:
-            raise RuntimeError("no connection\nand a traceback")
+            raise RuntimeError("no connection.\nand a traceback")
         self.told.append((step, numbers))
 
     def close(self):

@@ -175,7 +175,7 @@ def report_at_the_end(folder: Path) -> None:
 
 
 def dashboard(
-    runs: Annotated[Path, Argument(help="The folder that holds the runs, or one run.")] = RUNS,
+    runs: Annotated[Path, Argument(help="A folder of runs, or one run, also by its name.")] = RUNS,
     host: Annotated[str, Option(help="The default is reached from this machine only.")] = "127.0.0.1",
     port: Annotated[int | None, Option(min=0, max=65535, help="Default: 8787, or the next free one.")] = None,
     read_only: Annotated[bool, Option("--read-only", help="Take no commands from anybody.")] = False,
@@ -187,7 +187,7 @@ def dashboard(
     from prorl.lab.dashboard.app import serve
 
     with suppress(KeyboardInterrupt):  # this is how it is meant to end
-        serve(runs, host=host, port=port, read_only=read_only)
+        serve(run_folder(runs), host=host, port=port, read_only=read_only)
 
 
 def export(
