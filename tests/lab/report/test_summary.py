@@ -84,7 +84,14 @@ def test_trouble_is_named_with_its_numbers_and_calm_is_silent(happened, told, tm
         ([events.command("set", overrides={"response_limit": 8}, refused="too late")], None),
         ([events.command("set", overrides={"temperature": 0.5})], None),
         ([StageEntered(step=1, index=0)], "from step 9 on at 32"),
-        ([StageEntered(step=1, index=5)], None),
+        (
+            [
+                events.command("set", overrides={"response_limit": 8}),
+                Resumed(step=1, config_hash="c", branched_from="parent@1"),
+            ],
+            None,
+        ),
+        ([StageEntered(step=1, index=0), Resumed(step=1, config_hash="c")], "from step 9 on at 32"),
         (
             [events.command("set", overrides={"response_limit": 16}), StageEntered(step=2, index=0)],
             None,

@@ -11,7 +11,7 @@ from typing import Any
 from prorl.algo.forecast import forecast
 from prorl.config.recipe import DEEP, flat
 from prorl.config.schema import RunConfig
-from prorl.control.events import CommandGiven, StageEntered, Validated
+from prorl.control.events import CommandGiven, Resumed, StageEntered, Validated
 from prorl.control.metrics import STEP, text
 from prorl.envs.datasets.catalogue import SOURCES
 from prorl.envs.registry import TASKS
@@ -158,20 +158,23 @@ def remarks(run: RunHistory) -> list[str]:
 def cut_otherwise(run: RunHistory) -> list[str]:
     """Where validations began to be cut off at another length: a difference across such a place is not the policy's.
 
-    A recipe that cannot be read, which a page says elsewhere, says nothing.
+    Of a branch from its beginning on: before that the recipe of its parent held. A recipe that cannot be read, which
+    a page says elsewhere, says nothing.
     """
     limits: list[tuple[int, int]] = []  # of each validation, after its step
-    held = None  # by the operator, whatever the recipe and its stages say
+    held, entered = None, 0  # what the operator says instead of the recipe, and how many of its stages count
     try:
-        planned = run.config["sampling"]["response_limit"]
         for event in run.events:
-            if isinstance(event, StageEntered):
-                planned = run.config["stages"][event.index]["set"].get("sampling.response_limit", planned)
+            if isinstance(event, Resumed) and event.branched_from:
+                limits, held = [], None
+                entered = entered if event.stages is None else event.stages
+            elif isinstance(event, StageEntered):
+                entered = event.index + 1
             elif isinstance(event, CommandGiven) and event.name == "set" and event.refused is None:
                 held = event.overrides.get("response_limit")
             elif isinstance(event, Validated):
-                limits.append((event.step, held or planned))
-    except (KeyError, IndexError, TypeError, AttributeError):
+                limits.append((event.step, held or _planned_limit(run.config, entered)))
+    except (KeyError, TypeError, AttributeError):
         return []
     return [
         f"Validations up to step {last} are cut off at {old:,} tokens and those from step {first} on at {new:,}, as "
@@ -179,6 +182,13 @@ def cut_otherwise(run: RunHistory) -> list[str]:
         for (last, old), (first, new) in pairwise(limits)
         if old != new
     ]
+
+
+def _planned_limit(recipe: Mapping[str, Any], entered: int) -> int:
+    limit: int = recipe["sampling"]["response_limit"]
+    for stage in recipe["stages"][:entered]:
+        limit = stage["set"].get("sampling.response_limit", limit)
+    return limit
 
 
 def _ends(run: RunHistory, name: str) -> tuple[float, float]:
