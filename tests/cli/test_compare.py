@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from support.commands import done, refused
+from support.commands import done, prorl, refused
 from support.events import evaluated, stepped
 from support.stories import STARTED, evaluation, keep, recipe, result, write_run
 
@@ -51,6 +51,16 @@ def test_a_run_alone_keeps_the_interval_of_its_measurement(runs):
     )
     text = done("compare", "longer", "seed1")
     assert line(text, "pass@1, gain")[0] == ["pass@1,", "gain", "+25.0", "(+0.0", "to", "+50.0)", "–"]
+
+
+def test_a_damaged_measurement_is_said_and_the_rest_is_compared(runs):
+    keep(runs / "longer", evaluation([result(0, 0)], step=None), evaluation([result(0, 2)]))
+    broken = runs / "longer" / "evals" / "measurement" / "base.parquet"
+    broken.write_bytes(broken.read_bytes()[:100])
+    ended = prorl("compare", "longer", "seed1")
+    assert ended.exit_code == 0
+    assert line(ended.stdout, "kl.coef")
+    assert "measurement/base.parquet cannot be read" in ended.stderr
 
 
 def test_json_has_every_value_of_every_run(runs):

@@ -69,6 +69,22 @@ def test_output_that_a_full_disk_cannot_take_is_missed_and_ends_no_command():
         )
 
 
+@pytest.mark.parametrize("how", [[], ["--json"]])
+def test_tables_that_a_full_disk_cannot_take_are_a_failure(tmp_path, how):
+    command = "from prorl.cli import main; main()"
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-c", command, "tasks", "list", *how],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert done.returncode == 1
+    assert "No space left on device" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
 @pytest.mark.parametrize(
     ("number", "begun", "lasts"),
     [

@@ -49,6 +49,14 @@ def test_the_report_has_the_tables_of_its_page(run):
     assert any(row["setting"] == "steps" for row in found["Recipe: What differs from the defaults"])
     assert not (run / "report.html").exists()
     assert "leave out --out" in refused("report", "nano", "--json", "--out", "x.html")
+    assert "runs is a folder: say what the file is called" in refused("report", "nano", "--out", "runs")
+
+
+def test_the_tables_of_a_report_on_runs_of_one_name_have_titles_of_their_own(run, tmp_path):
+    other = write_run(tmp_path / "elsewhere" / "nano", seed=9)
+    found = json.loads(done("report", "nano", other, "--json"))["tables"]
+    titles = [table["title"] for table in found]
+    assert len(set(titles)) == len(titles)
 
 
 def test_compare(run):
@@ -81,6 +89,7 @@ def test_failures_are_a_sentence_on_standard_error(run):
     for command in ("status", "compare", "report", "creativity"):
         assert "check the name" in refused(command, "nowhere", "--json")
         assert prorl(command, "nowhere", "--json").stdout == ""
+        assert "runs holds no run" in refused(command, "runs", "--json")
 
 
 @pytest.mark.parametrize(

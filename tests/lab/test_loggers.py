@@ -28,7 +28,7 @@ class Tracker:
 
     def log(self, numbers, step):
         if step == self.fails_at:
-            raise RuntimeError("no connection\nand a traceback")
+            raise RuntimeError("no connection.\nand a traceback")
         self.told.append((step, numbers))
 
     def close(self):
@@ -217,8 +217,8 @@ def told(run: Path, to: str, tmp_path: Path) -> str:
 def test_a_real_tracker_is_told(tmp_path, to):
     pytest.importorskip(to)
     run = write_run(tmp_path / "run", history(3))
-    assert "4 steps were sent" in told(run, to, tmp_path)
-    assert "0 steps were sent" in told(run, to, tmp_path)
+    assert "4 steps sent" in told(run, to, tmp_path)
+    assert "0 steps sent" in told(run, to, tmp_path)
     expected = dict(rows(read_history(run), after=-1))[3]["update/kl"]
     if to == "mlflow":
         (path,) = tmp_path.glob("mlruns/*/*/metrics/update/kl")

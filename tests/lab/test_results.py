@@ -29,6 +29,10 @@ def pair(base, trained):
     return Pair(base=base, trained=trained)
 
 
+def pairs(folder, **about):
+    return newest_pairs(folder, report=pytest.fail, **about)
+
+
 def rates(base, trained):
     """Base and trained rate by part, domain and k."""
     return {
@@ -75,16 +79,29 @@ def test_parts_stay_apart_levels_are_one_and_single_samples_have_one_k():
 @pytest.mark.parametrize(("up_to", "step"), [(None, 10), (10, 10), (9, 4)])
 def test_the_newest_checkpoint_that_was_measured_counts(tmp_path, up_to, step):
     keep(tmp_path, BASE, AFTER, evaluation(BASE.problems, step=10))
-    assert [found.trained.step for found in newest_pairs(tmp_path, up_to=up_to)] == [step]
+    assert [found.trained.step for found in pairs(tmp_path, up_to=up_to)] == [step]
 
 
 def test_every_evaluation_that_has_both_is_told(tmp_path):
-    assert newest_pairs(tmp_path) == []
+    assert pairs(tmp_path) == []
     keep(tmp_path, BASE, AFTER)
     keep(tmp_path, BASE, AFTER, name="evaluation")
     keep(tmp_path, BASE, name="begun")
-    assert {found.evaluation for found in newest_pairs(tmp_path)} == {"measurement", "evaluation"}
-    assert newest_pairs(tmp_path, up_to=0) == newest_pairs(tmp_path, up_to=3) == []
+    assert {found.evaluation for found in pairs(tmp_path)} == {"measurement", "evaluation"}
+    assert pairs(tmp_path, up_to=0) == pairs(tmp_path, up_to=3) == []
+
+
+@pytest.mark.parametrize("name", ["base.parquet", "step_000004.parquet", "rules.json"])
+def test_an_evaluation_that_cannot_be_read_is_said_and_the_others_are_told(tmp_path, name):
+    for kind in ("measurement", "evaluation"):
+        keep(tmp_path, BASE, AFTER, name=kind)
+    broken = tmp_path / "evals" / "measurement" / name
+    broken.write_bytes(b"PAR1")
+    said: list[str] = []
+    assert [found.evaluation for found in newest_pairs(tmp_path, report=said.append)] == ["evaluation"]
+    assert len(said) == 1
+    assert str(broken) in said[0]
+    assert "measure again" in said[0]
 
 
 # -- tables

@@ -136,11 +136,19 @@ def test_a_terminal_that_is_too_narrow_loses_no_cell(aligned):
     last = [line.split() for line in shown.splitlines() if line.startswith("0 ")]
     assert last == [[str(number) for number in range(12)]] * 4
     long = Table(title="", columns=("key", "n"), rows=(("model.warmup." * 9, 1),))
-    assert "…" not in printed([long], width=30, aligned=aligned)
+    for width in (30, 1):
+        shown = printed([long], width=width, aligned=aligned)
+        assert "…" not in shown
+        assert shown.split()[-1] == "1"
 
 
 @pytest.mark.parametrize(
-    ("seconds", "said"), [(0, "0 s"), (59, "59 s"), (90, "2 min"), (7200, "2.0 h"), (200_000, "2.3 d")]
+    ("seconds", "said"),
+    [
+        *((0, "0 s"), (59.4, "59 s"), (59.7, "1 min"), (90, "2 min")),
+        *((3569, "59 min"), (3570, "1.0 h"), (7200, "2.0 h")),
+        *((86_210, "23.9 h"), (86_399, "1.0 d"), (200_000, "2.3 d")),
+    ],
 )
 def test_durations(seconds, said):
     assert duration(seconds) == said

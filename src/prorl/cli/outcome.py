@@ -72,11 +72,13 @@ def run_at(origin: str) -> tuple[Path, int | None]:
 
 
 def show(tables: Sequence[Table], as_json: bool, *, aligned: bool = False) -> None:
-    """Print tables on standard output, for people or as JSON."""
+    """Print tables on standard output, for people or as JSON; fails where a full disk could not take them."""
     if as_json:
         echo(to_json(tables))
     else:
         print_tables(tables, terminal(), aligned=aligned)
+    if missed := getattr(sys.stdout, "missed", None):  # of `_Output`
+        fail(f"what was printed is not whole ({missed}): make room, then give the command again")
 
 
 def progress_console(as_json: bool) -> Console:
@@ -101,6 +103,8 @@ class _Output(io.TextIOWrapper):
     """Text output that goes to nobody, without an error, once its reader has ended; what a full disk cannot take is
     missed."""
 
+    missed: OSError | None = None  # why something was
+
     def write(self, text: str, /) -> int:
         self._outlive(super().write, text)
         return len(text)
@@ -113,6 +117,7 @@ class _Output(io.TextIOWrapper):
             act(*text)
         except OSError as error:
             if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+                self.missed = error
                 return
             if error.errno not in (errno.EIO, errno.EPIPE):  # its terminal was closed, its reader has ended
                 raise

@@ -20,6 +20,7 @@ from prorl.cli.outcome import (
     show,
 )
 from prorl.envs.errors import ProrlError
+from prorl.lab.tables import count
 from prorl.local.backend import Dtype
 from prorl.run.layout import RUNS, run_folder
 from prorl.run.supervise import INTERRUPTED
@@ -126,9 +127,12 @@ def compare(
     histories = [read_history(folder, up_to=step) for folder in folders]
     for one in histories:
         if step is not None and one.step < step:
-            raise ProrlError(f"{one.folder} has only {one.step} steps: give --step {one.step} or less")
+            raise ProrlError(
+                f"{one.folder} has only {count(one.step, 'step')}: give --step {one.step} or less"
+            )
     found = [
-        [gain for pair in newest_pairs(folder, up_to=step) for gain in gains(pair)] for folder in folders
+        [gain for pair in newest_pairs(folder, up_to=step, report=say) for gain in gains(pair)]
+        for folder in folders
     ]
     show(comparison(histories, found), as_json, aligned=True)
 
@@ -171,7 +175,7 @@ def report_at_the_end(folder: Path) -> None:
 
 
 def dashboard(
-    runs: Annotated[Path, Argument(help="The folder that holds the runs, or one run.")] = RUNS,
+    runs: Annotated[Path, Argument(help="A folder of runs, or one run, also by its name.")] = RUNS,
     host: Annotated[str, Option(help="The default is reached from this machine only.")] = "127.0.0.1",
     port: Annotated[int | None, Option(min=0, max=65535, help="Default: 8787, or the next free one.")] = None,
     read_only: Annotated[bool, Option("--read-only", help="Take no commands from anybody.")] = False,
@@ -183,7 +187,7 @@ def dashboard(
     from prorl.lab.dashboard.app import serve
 
     with suppress(KeyboardInterrupt):  # this is how it is meant to end
-        serve(runs, host=host, port=port, read_only=read_only)
+        serve(run_folder(runs), host=host, port=port, read_only=read_only)
 
 
 def export(
@@ -233,4 +237,4 @@ def log(
         sent = log_run(run_folder(run), to, project=project, follow=follow, say=say)
     except KeyboardInterrupt:
         fail("interrupted; give the same command again to go on", INTERRUPTED)
-    echo(f"{sent:,} steps were sent to {to}")
+    echo(f"{count(sent, 'step')} sent to {to}")

@@ -43,7 +43,7 @@ from prorl.lab.results import NAMES
 from prorl.lab.tables import Cell, Number, Table
 from prorl.lab.watch.console import Console
 from prorl.rollout.pipeline import grouped
-from prorl.run.layout import JOURNAL, run_folder
+from prorl.run.layout import JOURNAL, require_run, run_folder
 from prorl.run.store import RunStore
 
 INDEX = "creativity.json"  # beside the models of an evaluation
@@ -414,6 +414,7 @@ def _evaluation_files(given: Sequence[Path], name: str | None) -> Sequence[Path]
         return given
     if len(given) > 1:
         raise ProrlError("give one run, or files of evaluations")
+    require_run(run)
     stored = dict(evaluations(run))
     chosen = name or next((known for known in (*PREFERRED, *stored) if known in stored), "")
     if chosen not in stored:

@@ -23,7 +23,7 @@ from prorl.control.state import fold
 from prorl.envs.errors import ProrlError
 from prorl.envs.files import StorageError, hash_folder
 from prorl.lab.report.rollouts import read_records
-from prorl.lab.report.summary import trained_tasks
+from prorl.lab.report.summary import cut_otherwise, trained_tasks
 from prorl.lab.results import NAMES, Gains, gain_table, gains, newest_pairs
 from prorl.lab.tables import Cell, Number, Table, count, plain, to_markdown
 from prorl.local.backend import Dtype
@@ -65,9 +65,10 @@ def export(
 ) -> int:
     """Export the checkpoint of `step`, by default the newest whole one, into the new folder `target`.
 
-    `dtype` is that of the weights, by default as stored. `say` hears of a damaged checkpoint that was passed over.
-    Returns the step that was exported. Raises StorageError: no such run or checkpoint, it is damaged, or `target` is
-    not empty; then nothing was written; RecipeError or ModelError: the recipe or the model cannot be read.
+    `dtype` is that of the weights, by default as stored. `say` hears of a damaged checkpoint that was passed over,
+    and of evaluations that cannot be read, which the card lacks. Returns the step that was exported. Raises
+    StorageError: no such run or checkpoint, it is damaged, or `target` is not empty; then nothing was written;
+    RecipeError or ModelError: the recipe or the model cannot be read.
     """
     from transformers.utils.logging import disable_progress_bar
 
@@ -90,7 +91,7 @@ def export(
         shutil.copyfile(folder / CONFIG, aside / RECIPE)
         hparams = _last_hparams(story, config)
         _write_generation(aside, checkpoint.path, hparams)
-        card = model_card(story, config, _exported(story, checkpoint.step, aside, hparams))
+        card = model_card(story, config, _exported(story, checkpoint.step, aside, hparams, say))
         # Half a surrogate pair, which a tokenizer may leave in a text, has no UTF-8.
         (aside / CARD).write_text(card, encoding="utf-8", errors="replace")
 
@@ -176,8 +177,10 @@ def _write_generation(aside: Path, checkpoint: Path, hparams: HParams) -> None:
     ).save_pretrained(aside)
 
 
-def _exported(story: RunHistory, step: int, aside: Path, hparams: HParams) -> Exported:
-    """What the card says of the files themselves."""
+def _exported(
+    story: RunHistory, step: int, aside: Path, hparams: HParams, say: Callable[[str], None]
+) -> Exported:
+    """What the card says of the files themselves; `say` hears of evaluations that it cannot tell of."""
     from prorl.learn.model import load_tokenizer
 
     model = json.loads((aside / MODEL_CONFIG).read_bytes())
@@ -190,7 +193,9 @@ def _exported(story: RunHistory, step: int, aside: Path, hparams: HParams) -> Ex
         hparams=hparams,
         chat=bool(load_tokenizer(aside).chat_template),
         prompt=_prompt(story, step),
-        gains=tuple(one for pair in newest_pairs(story.folder, up_to=step) for one in gains(pair)),
+        gains=tuple(
+            one for pair in newest_pairs(story.folder, up_to=step, report=say) for one in gains(pair)
+        ),
     )
 
 
@@ -297,6 +302,7 @@ def _results(story: RunHistory, model: Exported) -> Iterator[str]:
             "checkpoint), so they flatter it."
         )
         yield _validation_table(validations[0], validations[-1], best)
+        yield from map(plain, cut_otherwise(story))
     for found in model.gains:
         yield (
             f"{plain(found.title)}, base against step {found.step} on the same problems, which nothing in the run "
@@ -304,7 +310,7 @@ def _results(story: RunHistory, model: Exported) -> Iterator[str]:
         )
         yield to_markdown(gain_table(found, ""))
     if best is None and not model.gains:
-        yield "Nothing was measured: the run has no validation and no evaluation."
+        yield "Nothing was measured: the run has no validation, and no evaluation that can be read."
 
 
 def _validation_table(first: Validated, last: Validated, best: Validated) -> str:

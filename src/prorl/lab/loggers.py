@@ -130,7 +130,7 @@ def _sending(
     except (OSError, ProrlError):
         raise
     except Exception as error:  # each tracker has its own
-        reason = str(error).strip().partition("\n")[0] or type(error).__name__
+        reason = str(error).strip().partition("\n")[0].rstrip(".") or type(error).__name__
         place = f" after step {last}" if last >= 0 else ""
         raise ProrlError(f"{tracker} failed{place}: {reason}; the next try goes on from there") from error
     finally:

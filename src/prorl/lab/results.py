@@ -1,10 +1,11 @@
 """What an evaluation says of a model and its base, as tables and sentences for pages, terminals and model cards."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
+from prorl.envs.files import StorageError
 from prorl.lab.evals.comparison import (
     Comparison,
     Difference,
@@ -89,21 +90,25 @@ class Gains:
         mean = self.rows[-1]
         tries = count(mean.differences[-1].k, "response")
         tasks = count(len(self.tasks), "task") if len(self.tasks) > 1 else next(iter(self.tasks))
-        problems = f"{mean.problems} {NAMES[self.part]} problems"
+        problems = count(mean.problems, f"{NAMES[self.part]} problem")
         return f"{self.evaluation}: {problems} of {tasks}, {tries} each{self.sampling}"
 
 
-def newest_pairs(folder: Path, *, up_to: int | None = None) -> list[Pair]:
+def newest_pairs(folder: Path, *, up_to: int | None = None, report: Callable[[str], None]) -> list[Pair]:
     """The newest checkpoint, of step `up_to` at most, and the base of every evaluation of a run that has both.
 
-    Answers and responses are not read.
+    Answers and responses are not read. An evaluation of which a file cannot be read is left out; `report` is told.
     """
     pairs = []
     for name, files in evaluations(folder):
         trained = [path for step, path in by_step(files).items() if up_to is None or step <= up_to]
         if files[0].stem == BASE and trained:
-            base, last = (read_evaluation(path, texts=False) for path in (files[0], trained[-1]))
-            kept = read_rules(files[0].parent).get("sampling", {})
+            try:
+                base, last = (read_evaluation(path, texts=False) for path in (files[0], trained[-1]))
+                kept = read_rules(files[0].parent).get("sampling", {})
+            except StorageError as error:
+                report(str(error))
+                continue
             said = ((key, kept.get(key, 1.0)) for key in ("temperature", "top_p"))
             sampling = "".join(f", {key} {value:g}" for key, value in said if value != 1.0)
             pairs.append(Pair(evaluation=name, base=base, trained=last, sampling=sampling))
@@ -310,7 +315,7 @@ def gain_sentence(found: Gains, names: tuple[str, str]) -> str:
     of_1 = mean.differences[0]
     doubt = "" if of_1.up or of_1.down else ", which may be chance"
     return (
-        f"Of {mean.problems} {NAMES[found.part]} problems {names[1]} solves {of_1.trained:.1%} at the "
+        f"Of {count(mean.problems, f'{NAMES[found.part]} problem')} {names[1]} solves {of_1.trained:.1%} at the "
         f"first try and {names[0]} {of_1.base:.1%}: {points(of_1.gain)} points, 95 % interval {points(of_1.low)} to "
         f"{points(of_1.high)}{doubt}."
     )

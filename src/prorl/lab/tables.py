@@ -97,10 +97,11 @@ def count(number: int, noun: str) -> str:
 
 def duration(seconds: float) -> str:
     """A length of time for people: `42 s`, `3 min`, `5.2 h`, `2.1 d`."""
-    for unit, size in (("d", 86400), ("h", 3600)):
-        if seconds >= size:
-            return f"{seconds / size:.1f} {unit}"
-    return f"{seconds / 60:.0f} min" if seconds >= 60 else f"{seconds:.0f} s"
+    # Each from where the next smaller unit would be rounded up to a whole one of it.
+    for unit, size, least, digits in (("d", 86400, 86220, 1), ("h", 3600, 3570, 1), ("min", 60, 59.5, 0)):
+        if seconds >= least:
+            return f"{seconds / size:.{digits}f} {unit}"
+    return f"{seconds:.0f} s"
 
 
 def listing(names: Sequence[str]) -> str:
@@ -204,7 +205,9 @@ def print_tables(tables: Sequence[Table], console: Console, *, aligned: bool = F
         for row in table.rows:
             shown.add_row(*map(Text, map(text, row)))
         least = Measurement.get(console, console.options.update(max_width=WIDEST), shown).minimum
-        console.print(shown, width=max(console.width, least), crop=False)
+        if least > console.width:  # a table that is squeezed further loses columns
+            shown.width = least
+        console.print(shown, crop=False)
         for note in table.notes:
             console.print(Text(note, style="dim"), soft_wrap=False)
 

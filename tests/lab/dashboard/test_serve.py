@@ -10,6 +10,7 @@ import pytest
 from prorl.envs.errors import ProrlError
 from prorl.lab.dashboard.app import announcement, serve
 from prorl.run.store import RunStore
+from support.commands import refused
 from support.served import served
 
 
@@ -63,6 +64,12 @@ def test_a_folder_or_host_that_is_not_there_is_one_sentence(root, tmp_path):
         serve(tmp_path / "nowhere", host="127.0.0.1", port=None, read_only=True)
     with pytest.raises(ProrlError, match="nothing can be served on"):
         serve(root, host="no.such.host.invalid", port=0, read_only=True)
+
+
+def test_one_run_is_served_by_its_name_as_well(root, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert "there is no folder other" in refused("dashboard", "other", "--host", "no.such.host.invalid")
+    assert "nothing can be served on" in refused("dashboard", "nano", "--host", "no.such.host.invalid")
 
 
 @pytest.mark.parametrize(

@@ -1,14 +1,17 @@
 """Results come back as they were, lie in a known order, and one evaluation asks one thing."""
 
 import json
-from dataclasses import replace
+from dataclasses import fields, replace
 
+import pyarrow
 import pytest
+from pyarrow import parquet
 
 from prorl.envs.files import StorageError
 from prorl.envs.mixture import Mixture
 from prorl.envs.registry import make_task
 from prorl.lab.evals.evaluation_store import (
+    HEADER,
     Asked,
     Evaluation,
     evaluations,
@@ -47,6 +50,16 @@ def test_a_evaluation_comes_back_as_it_was_or_without_the_texts(tmp_path, proble
     assert read_evaluation(tmp_path / "s.parquet") == evaluation
     slim = tuple(replace(problem, votes=(), kept=()) for problem in problems)
     assert read_evaluation(tmp_path / "s.parquet", texts=False).problems == slim
+
+
+@pytest.mark.parametrize("metadata", [None, {HEADER: b"{}"}])
+def test_a_table_of_something_else_is_said_in_a_short_sentence(tmp_path, metadata):
+    path = tmp_path / "other.parquet"
+    columns = {field.name: [None] * 50 for field in fields(PROBLEM)}
+    parquet.write_table(pyarrow.table(columns, metadata=metadata), path)
+    with pytest.raises(StorageError, match=r"^the evaluation .{1,400}$") as caught:
+        read_evaluation(path)
+    assert "subscriptable" not in str(caught.value)
 
 
 @pytest.mark.parametrize("damage", [b"", b"PAR1 is not enough", None])

@@ -89,12 +89,22 @@ def test_the_first_responses_are_kept_and_the_first_that_passed():
     assert [kept.sample for kept in early.kept] == [0, 1], "none is kept twice"
 
 
-def test_a_long_answer_is_shortened_and_a_response_cut_off_is_truncated():
+def test_a_response_cut_off_is_truncated():
     long = "0." + "0" * 300
     whole, cut = sat([[long, "1"]], limit=1000)[0], sat([[long, "1"]], limit=100)[0]
-    assert [len(vote.answer) for vote in whole.votes] == [ANSWER_CHARS, 1]
+    assert [vote.answer for vote in whole.votes] == [long, "1"]
     assert (whole.truncated, whole.unanswered) == (0, 0)
     assert (cut.truncated, cut.unanswered, cut.solved) == (1, 1, 1)
+
+
+def test_long_answers_that_begin_alike_are_votes_of_their_own_and_no_guesses():
+    long = "0." + "0" * ANSWER_CHARS
+    found = sat([[long, long + "1", long], ["1", "1", "1"]], limit=5000)
+    assert [vote.count for vote in found[0].votes] == [2, 1]
+    assert {vote.answer[:ANSWER_CHARS] for vote in found[0].votes} == {long[:ANSWER_CHARS]}
+    assert found[0].is_voted
+    drawn = guesses([replace(one, task="score") for one in found], 0)
+    assert [set(given) for given in drawn.values()] == [{"1"}, set()]
 
 
 def test_half_a_character_can_be_stored(tmp_path):

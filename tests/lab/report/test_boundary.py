@@ -263,6 +263,14 @@ def test_a_damaged_evaluation_is_said_and_the_others_are_shown(tmp_path):
     assert "moved" in sections
 
 
+def test_of_an_evaluation_with_a_foreign_file_the_models_are_shown(tmp_path):
+    shelve(tmp_path, "mine", BASE, LAST)
+    (tmp_path / "evals" / "mine" / "notes.parquet").write_bytes(b"PAR1")
+    sections = {one.key: one for one in boundary_sections(reading(tmp_path))}
+    assert "notes.parquet" in sections["boundary-unread"].html
+    assert "boundary-mine-moved" in sections
+
+
 def test_nothing_of_a_model_or_a_task_reaches_the_page_as_markup(tmp_path):
     kept = Kept(sample=0, text=HOSTILE, tokens=3, finish=HOSTILE, score=1.0, status=HOSTILE, note=HOSTILE)
 

@@ -165,7 +165,7 @@ def test_what_was_asked_otherwise_is_another_table():
     )
     cooler = replace(one[0], sampling=", temperature 0.6")
     found = comparison([story(), story(), story()], [one, other, [cooler]])
-    kind = "m: 1 held-out problems of"
+    kind = "m: 1 held-out problem of"
     named = [table.title for table in found if table.title.startswith("m: ")]
     assert named == [
         *(f"{kind} {what}, 4 responses each" for what in ("countdown", "other")),

@@ -90,6 +90,19 @@ def test_runs_that_differ_only_in_seed_are_one_colour_and_no_recipe_is_nobodys(t
     assert len(groups([read_history(each.folder) for each in seeds])) == 3
 
 
+def test_a_label_says_which_run_it_is(tmp_path):
+    alike = [run(tmp_path / place / "nano", [events.reset(5)]) for place in "ab"]
+    assert [group.label for group in groups(alike)] == [str(one.folder) for one in alike]
+    (marks,) = annotation_traces(alike)
+    assert [str(one.folder) in text for one, text in zip(alike, marks["text"][1::3], strict=True)] == [
+        True
+    ] * 2
+    long = run(tmp_path / ("n" * 60))
+    assert [group.label for group in groups([long])] == [long.name]
+    (seeds,) = groups([run(tmp_path / f"{'n' * 30}{seed}", seed=seed) for seed in range(3)])
+    assert seeds.label == f"{'n' * 30}0 … {'n' * 30}2 (3 seeds)"
+
+
 def test_seeds_are_drawn_as_mean_in_its_interval(tmp_path):
     found = drawn(validated(tmp_path, 0.1, 0.2, 0.6))["validation"]
     band, mean = [trace for trace in found.data if trace["name"] == "mean pass@1"]

@@ -93,6 +93,13 @@ def test_a_verdict_is_a_word_and_a_colour(tmp_path):
         assert f'<div class="response {kind}"><p><span class="verdict">{word}</span>' in html
 
 
+def test_a_response_that_was_not_judged_shows_its_reason_and_no_score(tmp_path):
+    html = shown(tmp_path, 3, [{"status": "error", "score": 0.0, "tokens": 7, "note": "deadline"}])
+    assert "not judged</span> 7 tokens · deadline" in html
+    assert "score" not in html
+    assert "score 0.0" in shown(tmp_path, 4, [{"status": "wrong", "score": 0.0}])
+
+
 def test_what_a_model_wrote_stays_text_and_a_long_text_loses_its_middle(tmp_path):
     fields = ("prompt", "response", "note", "task", "domain", "status")
     html = shown(tmp_path, 3, [dict.fromkeys(fields, HOSTILE)])

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from prorl.config.recipe import load_recipe, to_json
-from prorl.control.events import Resumed, Started
+from prorl.control.events import Resumed, StageEntered, Started
 from prorl.lab.evals.evaluation_store import write_evaluation
 from prorl.lab.report.boundary import measured
 from prorl.lab.report.page import section_json
@@ -58,7 +58,7 @@ def test_of_many_tasks_some_are_named_and_a_run_that_has_only_begun_has_a_summar
 @pytest.mark.parametrize(
     ("happened", "told"),
     [
-        (steps(update=events.update(skipped=1)), "50 updates were skipped"),
+        (steps(update=events.update(skipped=1)), "50 updates skipped"),
         (steps(**stats(errors=3)), "30.0% of all drawn groups were lost to verifier errors"),
         (steps(**stats(truncated=0.5)), "50% of the latest responses hit the length limit"),
         (steps(**stats(unanswered=0.5)), "50% of the latest responses hold no answer"),
@@ -74,6 +74,42 @@ def test_trouble_is_named_with_its_numbers_and_calm_is_silent(happened, told, tm
     calm, run = read(tmp_path / "calm", steps()), read(tmp_path / "run", happened)
     assert [*grave(calm), *remarks(calm)] == []
     assert told in " ".join([*grave(run), *remarks(run)])
+
+
+@pytest.mark.parametrize(
+    ("between", "told"),
+    [
+        ([], None),
+        ([events.command("set", overrides={"response_limit": 8})], "up to step 0 are cut off at 16 tokens"),
+        ([events.command("set", overrides={"response_limit": 8}, refused="too late")], None),
+        ([events.command("set", overrides={"temperature": 0.5})], None),
+        ([StageEntered(step=1, index=0)], "from step 9 on at 32"),
+        (
+            [
+                events.command("set", overrides={"response_limit": 8}),
+                Resumed(step=1, config_hash="c", branched_from="parent@1"),
+            ],
+            None,
+        ),
+        ([StageEntered(step=1, index=0), Resumed(step=1, config_hash="c")], "from step 9 on at 32"),
+        (
+            [events.command("set", overrides={"response_limit": 16}), StageEntered(step=2, index=0)],
+            None,
+        ),
+    ],
+)
+def test_validations_that_are_cut_off_at_other_lengths_are_not_compared_in_silence(between, told, tmp_path):
+    stages = [{"at": 1, "set": {"sampling.response_limit": 32}}]
+    validated = [events.evaluated(step, 0.5) for step in (0, 9, 12)]
+    run = read(
+        tmp_path / "run",
+        [validated[0], *between, *validated[1:]],
+        sampling={"response_limit": 16},
+        stages=stages,
+    )
+    found = [remark for remark in remarks(run) if "not comparable" in remark]
+    assert len(found) == (told is not None)
+    assert told is None or told in found[0]
 
 
 def test_runs_of_one_name_keep_their_own_findings(tmp_path):

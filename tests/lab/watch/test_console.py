@@ -105,6 +105,19 @@ def test_square_brackets_are_text(plain):
     assert written(plain) == ["[bold]x[/bold] [/]"]
 
 
+def test_names_with_square_brackets_are_text_in_all_that_moves(terminal):
+    odd = "a[/b] [red]"
+    assert odd in rendered(evaluated(0, 0.5, domains={odd: 0.5}))
+    with terminal.progress(odd) as progress:
+        progress(1, 2, f"note {odd}")
+    with terminal.counting("preparing") as counted:
+        counted(odd, 3)
+    shown = terminal.rich.export_text()
+    assert f"{odd} " in shown
+    assert f"note {odd}" in shown
+    assert f"preparing {odd}: 3" in shown
+
+
 def test_progress_without_a_terminal_is_a_line_every_tenth_and_the_last(plain):
     with plain.progress("warming up") as advance:
         for done in range(1, 101):

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from hashlib import blake2b
 from pathlib import Path
+from textwrap import shorten
 from typing import Any
 
 from pydantic import TypeAdapter
@@ -30,6 +31,7 @@ from prorl.types import Sampling
 MEASUREMENT = "measurement"  # what `prorl train` makes before and after a run
 BASE, RULES = "base", "rules.json"
 HEADER = b"prorl.evaluation"
+REASON_CHARS = 200  # of a sentence about a file
 
 PROBLEMS = TypeAdapter(tuple[ProblemResult, ...])
 
@@ -134,11 +136,26 @@ def read_evaluation(path: Path, *, texts: bool = True) -> Evaluation:
     try:
         with parquet.ParquetFile(path) as file:
             table = file.read(columns=None if texts else counts)
-        header: dict[str, Any] = json.loads(table.schema.metadata[HEADER])
+        metadata = table.schema.metadata or {}
+        if HEADER not in metadata:
+            raise ValueError("it is another kind of file")
+        header: dict[str, Any] = json.loads(metadata[HEADER])
         return Evaluation(**header, problems=PROBLEMS.validate_python(table.to_pylist()))
-    except (OSError, ValueError, KeyError, TypeError, pyarrow.ArrowException) as error:
+    except (OSError, ValueError, TypeError, pyarrow.ArrowException) as error:
         again = "delete it and measure again" if EVALS in path.parts else "say a run, or files of its evals/"
-        raise StorageError(f"the evaluation {path} cannot be read ({error}); {again}") from error
+        reason = shorten(
+            str(error), REASON_CHARS
+        )  # of a foreign table there is a line for every field of a row
+        raise StorageError(f"the evaluation {path} cannot be read ({reason}); {again}") from error
+
+
+def readable(paths: Iterable[Path], report: Callable[[str], None]) -> Iterator[Evaluation]:
+    """The results in those files that can be read; `report` is told of each other one, and what to do about it."""
+    for path in paths:
+        try:
+            yield read_evaluation(path)
+        except StorageError as error:
+            report(str(error))
 
 
 @contextmanager

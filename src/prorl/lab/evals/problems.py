@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from hashlib import blake2b
 from statistics import fmean
 from typing import Literal
 
@@ -17,7 +18,7 @@ from prorl.types import Group, Rollout
 LEAST_GUESSES = 64  # at a problem
 JUDGED_AT_A_TIME = 4096
 KEPT = 2  # first responses of a problem that are kept whatever their verdicts, beside the first that passed
-ANSWER_CHARS = 200
+ANSWER_CHARS = 1000  # of a longer answer only the beginning is kept: 256 of a problem may be whole texts
 
 Part = Literal["test", "ood", "levels"]
 """Why a problem is asked: held out of the run, out of domain, or at one level of a task."""
@@ -30,7 +31,7 @@ Key = tuple[str, Part, int, int]
 class Vote:
     """One extracted answer of a problem and how many responses gave it. Equal answers may differ in their verdict."""
 
-    answer: str
+    answer: str  # of one longer than `ANSWER_CHARS` the beginning and a hash
     count: int
     solved: bool
 
@@ -113,7 +114,8 @@ def guesses(results: Iterable[ProblemResult], seed: int) -> dict[Key, Counter[st
         given = {one.key: Counter[str]() for one in members}
         for one in filter(lambda one: one.is_voted, members):
             for vote in one.votes:  # two of the same answer may differ in their verdict
-                given[one.key][vote.answer] += vote.count
+                if len(vote.answer) <= ANSWER_CHARS:  # a cut one would be judged as another answer
+                    given[one.key][vote.answer] += vote.count
         together = sum(given.values(), Counter[str]())
         for one in members:
             answers = together - given[one.key]
@@ -148,12 +150,20 @@ def problem_result(group: Group, part: Part, threshold: float) -> ProblemResult:
 def _votes(judged: Sequence[Rollout], threshold: float) -> Iterator[Vote]:
     """Answers as extracted. A program has no vote: no answer is looked for in it."""
     cast = Counter(
-        (storable(answer[:ANSWER_CHARS]), rollout.verdict.score >= threshold)
+        (_ballot(answer), rollout.verdict.score >= threshold)
         for rollout in judged
         if rollout.verdict.answered and (answer := extract_answer(rollout.text)) is not None
     )
     for (answer, solved), count in cast.most_common():
         yield Vote(answer=answer, count=count, solved=solved)
+
+
+def _ballot(answer: str) -> str:
+    """The answer; of a long one the beginning, and a hash that tells it from others that begin so."""
+    whole = storable(answer)
+    if len(whole) <= ANSWER_CHARS:
+        return whole
+    return f"{whole[:ANSWER_CHARS]}… {blake2b(whole.encode(), digest_size=8).hexdigest()}"
 
 
 def _kept(rollout: Rollout) -> Kept:

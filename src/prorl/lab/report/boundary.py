@@ -15,7 +15,7 @@ from prorl.envs.registry import TASKS
 from prorl.lab import results
 from prorl.lab.creativity import INDEX, creativity_tables, read_creativity
 from prorl.lab.evals.comparison import differences
-from prorl.lab.evals.evaluation_store import MEASUREMENT, Evaluation, evaluations, read_evaluation
+from prorl.lab.evals.evaluation_store import MEASUREMENT, Evaluation, evaluations, readable
 from prorl.lab.evals.problems import Part, ProblemResult
 from prorl.lab.evals.statistics import Curve, curve, majority_rates, powers_up_to, voting
 from prorl.lab.report import drawing
@@ -110,13 +110,13 @@ class Shown:
 def measured(run: RunHistory) -> Section:
     """Whether training worked: the newest checkpoint against the base in the run's largest evaluation."""
     section = Section(key="measured", title="Did it work?")
-    try:
-        pair = max(results.newest_pairs(run.folder), key=lambda pair: pair.base.samples, default=None)
-    except StorageError as error:
-        return replace(section, html=paragraph(f"An evaluation cannot be read: {error}.", tone="warn"))
+    unread: list[str] = []
+    pairs = results.newest_pairs(run.folder, report=unread.append)
+    trouble = bullets(unread, tone="warn")
+    pair = max(pairs, key=lambda pair: pair.base.samples, default=None)
     if pair is None:
         missing = f"Not measured against its base yet: `prorl eval {run.folder}` does it."
-        return replace(section, html=paragraph(missing, tone="soft"))
+        return replace(section, html=trouble or paragraph(missing, tone="soft"))
     html, tables = _verdict(pair, ("its base", f"the policy of step {pair.trained.step}"))
     ks = powers_up_to(pair.ks[-1])
     shown = Shown(key="measured", suffix="", models=drawing.drawn([pair.base, pair.trained]), ks=ks)
@@ -124,7 +124,7 @@ def measured(run: RunHistory) -> Section:
     if tasks := sorted({move.base.task for move in pair.moves("levels")}):
         levels = trained_levels(run)
         figures += [_level_figure(shown, tasks, levels, k) for k in (pair.ks if not figures else (1,))]
-    return replace(section, html=html, tables=tuple(tables), figures=tuple(figures))
+    return replace(section, html=trouble + html, tables=tuple(tables), figures=tuple(figures))
 
 
 def _verdict(pair: Pair, names: tuple[str, str]) -> tuple[str, list[Table]]:
@@ -163,12 +163,7 @@ def boundary_sections(run: RunHistory) -> list[Section]:
     stored: dict[str, list[Evaluation]] = {}
     trouble: list[str] = []
     for name, paths in evaluations(run.folder):
-        try:
-            found = [evaluation for evaluation in map(read_evaluation, paths) if evaluation.problems]
-        except StorageError as error:
-            trouble.append(str(error))
-            continue
-        if found:
+        if found := [evaluation for evaluation in readable(paths, trouble.append) if evaluation.problems]:
             stored[name] = found
     compared = any(len(found) > 1 for name, found in stored.items() if name != MEASUREMENT)
     shown = [name for name in stored if name != MEASUREMENT or not compared]

@@ -127,12 +127,12 @@ class Group:
 
 def groups(runs: Sequence[RunHistory]) -> list[Group]:
     """The runs by recipe, in the order given."""
-    found = []
+    found, named = [], told_apart(runs)
     for at, positions in enumerate(repetitions(runs)):
+        names = ", ".join(named[position] for position in positions)
+        if len(positions) > 1 and len(names) > LONGEST_LABEL:
+            names = f"{named[positions[0]]} … {named[positions[-1]]} ({len(positions)} seeds)"
         alike = tuple(runs[position] for position in positions)
-        names = ", ".join(run.name for run in alike)
-        if len(names) > LONGEST_LABEL:
-            names = f"{alike[0].name} … {alike[-1].name} ({len(alike)} seeds)"
         found.append(Group(label=names, color=PALETTE[at % len(PALETTE)], runs=alike))
     return found
 
@@ -353,13 +353,14 @@ def annotation_traces(runs: Sequence[RunHistory]) -> list[Trace]:
     Every kind is one entry of the legend, which hides and shows it.
     """
     traces: list[Trace] = []
+    named = [*zip(told_apart(runs), runs, strict=True)]
     for kind, color in MARK_COLORS.items():
         marks = [
-            (run, mark)
-            for run in runs
+            (name, mark)
+            for name, run in named
             for mark in [one for one in run.marks if one.kind == kind][-MARKS_DRAWN:]
         ]
-        told = [mark.text if len(runs) == 1 else f"{run.name}: {mark.text}" for run, mark in marks]
+        told = [mark.text if len(runs) == 1 else f"{name}: {mark.text}" for name, mark in marks]
         if marks:
             sizes = [0, 8, 0] * len(marks)
             traces.append(

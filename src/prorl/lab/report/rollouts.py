@@ -95,7 +95,9 @@ def _card(step: int | None, records: Sequence[Mapping[str, Any]]) -> str:
     first = records[0]
     trained = "trained on" if first.get("trained") else "group dropped"
     about = " · ".join((str(first.get("task", "")), _domain(first), f"level {first.get('level')}", trained))
-    responses = "".join(_response(f"score {one.get('score')}", one) for one in records)
+    # The score that is stored with an error says nothing.
+    titles = ("" if one.get("status") == "error" else f"score {one.get('score')}" for one in records)
+    responses = "".join(map(_response, titles, records))
     right = shortened(str(first.get("answer", "")))
     known = right and f'<p class="answer">right answer: <code>{escape(right)}</code></p>'
     return (

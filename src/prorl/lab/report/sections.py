@@ -4,10 +4,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from prorl.envs.files import write_atomic
+from prorl.envs.files import StorageError, write_atomic
 from prorl.lab.report.boundary import boundary_sections, measured
 from prorl.lab.report.compare import comparison
-from prorl.lab.report.curves import curve_sections
+from prorl.lab.report.curves import curve_sections, told_apart
 from prorl.lab.report.page import Section, page
 from prorl.lab.report.rollouts import rollout_section
 from prorl.lab.report.summary import lineage_section, recipe_section, summary_section
@@ -38,10 +38,10 @@ def _of_each(runs: Sequence[RunHistory], tell: Callable[[RunHistory], Section]) 
         replace(
             section,
             key=f"{section.key}-{at}",
-            title=f"{section.title}: {run.name}",
+            title=f"{section.title}: {name}",
             figures=tuple(replace(figure, key=f"{figure.key}-{at}") for figure in section.figures),
         )
-        for at, (run, section) in enumerate(zip(runs, told, strict=True))
+        for at, (name, section) in enumerate(zip(told_apart(runs), told, strict=True))
     ]
 
 
@@ -61,6 +61,8 @@ def write_report(folders: Sequence[Path], out: Path | None = None) -> Path:
     Raises StorageError: a folder holds no run, or the file cannot be written; ProrlError: as `page`.
     """
     path = out or (folders[0] / REPORT if len(folders) == 1 else Path(REPORT))
+    if path.is_dir():
+        raise StorageError(f"{path} is a folder: say what the file is called, as --out {path / REPORT}")
     runs = [read_history(folder) for folder in folders]
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomic(path, page(", ".join(run.name for run in runs), sections(runs)))

@@ -4,12 +4,14 @@ import json
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 from statistics import fmean
 from typing import Any
 
 from prorl.algo.forecast import forecast
 from prorl.config.recipe import DEEP, flat
 from prorl.config.schema import RunConfig
+from prorl.control.events import CommandGiven, Resumed, StageEntered, Validated
 from prorl.control.metrics import STEP, text
 from prorl.envs.datasets.catalogue import SOURCES
 from prorl.envs.registry import TASKS
@@ -150,7 +152,43 @@ def grave(run: RunHistory) -> list[str]:
 def remarks(run: RunHistory) -> list[str]:
     """What else deserves a look; none of it is good news."""
     wasted = [text for share, text in _wasted(run) if share <= MOST_WASTED]
-    return [*_drifts(run), *wasted, *_lately(run)]
+    return [*_drifts(run), *wasted, *cut_otherwise(run), *_lately(run)]
+
+
+def cut_otherwise(run: RunHistory) -> list[str]:
+    """Where validations began to be cut off at another length: a difference across such a place is not the policy's.
+
+    Of a branch from its beginning on: before that the recipe of its parent held. A recipe that cannot be read, which
+    a page says elsewhere, says nothing.
+    """
+    limits: list[tuple[int, int]] = []  # of each validation, after its step
+    held, entered = None, 0  # what the operator says instead of the recipe, and how many of its stages count
+    try:
+        for event in run.events:
+            if isinstance(event, Resumed) and event.branched_from:
+                limits, held = [], None
+                entered = entered if event.stages is None else event.stages
+            elif isinstance(event, StageEntered):
+                entered = event.index + 1
+            elif isinstance(event, CommandGiven) and event.name == "set" and event.refused is None:
+                held = event.overrides.get("response_limit")
+            elif isinstance(event, Validated):
+                limits.append((event.step, held or _planned_limit(run.config, entered)))
+    except (KeyError, TypeError, AttributeError):
+        return []
+    return [
+        f"Validations up to step {last} are cut off at {old:,} tokens and those from step {first} on at {new:,}, as "
+        "sampling.response_limit was changed between: they are not comparable."
+        for (last, old), (first, new) in pairwise(limits)
+        if old != new
+    ]
+
+
+def _planned_limit(recipe: Mapping[str, Any], entered: int) -> int:
+    limit: int = recipe["sampling"]["response_limit"]
+    for stage in recipe["stages"][:entered]:
+        limit = stage["set"].get("sampling.response_limit", limit)
+    return limit
 
 
 def _ends(run: RunHistory, name: str) -> tuple[float, float]:
@@ -162,7 +200,7 @@ def _broken(run: RunHistory) -> Iterator[str]:
     names = ("update.skipped", "rollout_stats.errors", "rollout_stats.draws")
     skipped, errors, draws = map(run.steps.total, names)
     if skipped:
-        yield f"{skipped:.0f} updates were skipped because loss or gradient was not finite."
+        yield f"{count(int(skipped), 'update')} skipped, because loss or gradient was not finite."
     if draws and errors / draws > 0.01:
         yield f"{errors / draws:.1%} of all drawn groups were lost to verifier errors: see the verifiers' notes."
     grave = [mark.text for mark in run.marks if mark.kind == "roll back"]
@@ -238,15 +276,15 @@ def lineage_section(run: RunHistory) -> Section:
 def recipe_section(runs: Sequence[RunHistory]) -> Section:
     """Every run's recipe: what differs from the defaults, and all of it."""
     whole, tables, single = "", [], len(runs) == 1
-    for run in runs:
+    for name, run in zip(told_apart(runs), runs, strict=True):
         if not run.config:
-            whole += paragraph(f"The recipe of {run.name} cannot be read.", tone="warn")
+            whole += paragraph(f"The recipe of {name} cannot be read.", tone="warn")
             continue
-        title = "What differs from the defaults" if single else run.name
-        name = "The whole recipe" if single else f"{run.name}: the whole recipe"
+        title = "What differs from the defaults" if single else name
+        about = "The whole recipe" if single else f"{name}: the whole recipe"
         rows, columns = tuple(changes(run.config)), ("setting", "here", "default")
         tables.append(Table(title=title, columns=columns, rows=rows, folded=not single))
-        whole += fold(name, preformatted(json.dumps(run.config, indent=2, ensure_ascii=False)))
+        whole += fold(about, preformatted(json.dumps(run.config, indent=2, ensure_ascii=False)))
     return Section(key="recipe", title="Recipe", html=whole, tables=tuple(tables))
 
 

@@ -21,6 +21,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 from rich.table import Column, Table
+from rich.text import Text
 
 from prorl.control.events import Event, Stepped, Validated
 from prorl.control.metrics import STEP, text
@@ -56,8 +57,8 @@ class Console:
         if not self.rich.is_terminal:
             yield advance
             return
-        note = TextColumn("{task.fields[note]}")
-        with Progress(TextColumn("{task.description}"), *_bar(), note, console=self.rich) as bar:
+        named, note = (TextColumn(f"{{task.{of}}}", markup=False) for of in ("description", "fields[note]"))
+        with Progress(named, *_bar(), note, console=self.rich) as bar:
             task = bar.add_task(title, total=None, note="", visible=False)  # until there is something to do
             yield lambda done, total, note: bar.update(
                 task, completed=done, total=total, note=note, visible=True
@@ -71,7 +72,7 @@ class Console:
 
             def advance(what: str, done: int) -> None:
                 nonlocal said
-                status.update(f"{title} {what}: {done:,}")
+                status.update(Text(f"{title} {what}: {done:,}"))
                 if not self.rich.is_terminal and what != said:
                     said = what
                     self.say(f"{title} {what}")
@@ -128,7 +129,8 @@ class LivePanel:
             scores.append(("score now", step.rollout_stats.domain_scores))
         scores += [(f"validation, step {event.step}", event.domains) for event in self._validations]
         names = sorted({name for _, of_domains in scores for name in of_domains})
-        domains = Table("", *(Column(name, justify="right") for name in names), box=None, padding=(0, 2))
+        columns = (Column(Text(name), justify="right") for name in names)
+        domains = Table("", *columns, box=None, padding=(0, 2))
         for title, found in scores:
             domains.add_row(title, *(f"{found[name]:.0%}" if name in found else "" for name in names))
         return Panel(Group(Columns(shown, padding=(0, 2)), domains, self._progress), title="prorl")
