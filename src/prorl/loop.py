@@ -235,6 +235,7 @@ def validate(run: Run) -> Validated:
         pass_at_n=fmean(domain_rates(scores, rules.samples).values()),
         unanswered=unanswered_share(scores),
         responses=sum(one.samples for one in scores),
+        response_limit=hparams.response_limit,
         seconds=clock.seconds()["total"],
     )
 

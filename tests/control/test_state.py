@@ -190,6 +190,16 @@ def test_a_branch_has_stages_and_a_rate_of_its_own_and_a_best_score_if_it_is_ask
     assert branch.last_validation == 3
 
 
+def test_a_validation_that_is_cut_off_at_another_length_is_the_first_of_its_kind():
+    longer = [evaluated(step, score, response_limit=64) for step, score in ((0, 0.5), (2, 0.9), (3, 0.8))]
+    state = fold([START, *longer, evaluated(4, 0.1, response_limit=8)])
+    assert (state.best_score, state.best_step, state.last_validation) == (0.1, 4, 4)
+    assert (state.validations_since_best, state.validations_since_gain) == (0, 0)
+    assert state.signals.peak == 0.1  # nothing has collapsed
+    assert fold([START, evaluated(0, 0.5), longer[2]]).best_score == 0.8  # an older version does not say
+    assert fold([START, *longer]).best_score == 0.9
+
+
 def test_a_command_is_carried_out_before_the_next_step_or_not_at_all():
     asked = [command(name) for name in ("save", "validation", "reset-reference", "stop", "save")]
     assert fold(asked).asked == ("validation", "reset-reference", "stop", "save")

@@ -102,6 +102,7 @@ class Validated:
     unanswered: float
     seconds: float
     responses: int = 0  # judged: they say how far chance may move the score
+    response_limit: int | None = None  # tokens at which they were cut off; None: an older version did not say
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -53,6 +53,7 @@ class RunState:
     best_step: int | None = None
     validations_since_best: int = 0
     last_validation: int | None = None
+    validation_limit: int | None = None  # tokens at which its responses were cut off
     levels: Mapping[str, TaskLevel] = field(default_factory=dict)  # of tasks with adaptive levels
     informative_share: float = 0.5  # running; sizes the first wave of draws
     skipped_updates: int = 0  # since the last applied one
@@ -153,6 +154,8 @@ def _after_step(state: RunState, event: events.Stepped) -> RunState:
 
 
 def _after_validation(state: RunState, event: events.Validated) -> RunState:
+    if state.validation_limit not in (None, event.response_limit):
+        state = _without_validations(state)
     gained = state.best_score is None or event.score > state.best_score
     since_gain = 0 if gained else state.validations_since_gain + 1
     return replace(
@@ -162,6 +165,7 @@ def _after_validation(state: RunState, event: events.Validated) -> RunState:
         validations_since_best=0 if gained else state.validations_since_best + 1,
         validations_since_gain=since_gain,
         last_validation=event.step,
+        validation_limit=event.response_limit,
         signals=detectors.after_validation(state.signals, event, since_best=since_gain),
         asked=_without(state.asked, "validation"),
     )
@@ -217,8 +221,21 @@ def _after_resume(state: RunState, event: events.Resumed) -> RunState:
     if event.stages is not None:
         after = replace(after, stage=min(state.stage, event.stages - 1))
     if not event.same_validation:
-        after = replace(after, best_score=None, best_step=None, last_validation=None)
+        after = _without_validations(after)
     return after
+
+
+def _without_validations(state: RunState) -> RunState:
+    """The next validation cannot be compared with those until now."""
+    return replace(
+        state,
+        best_score=None,
+        best_step=None,
+        last_validation=None,
+        validations_since_best=0,
+        validations_since_gain=0,
+        signals=replace(state.signals, validations=(), peak=0.0),
+    )
 
 
 def _without(asked: tuple[str, ...], command: str) -> tuple[str, ...]:

@@ -90,13 +90,12 @@ def test_runs_that_differ_only_in_seed_are_one_colour_and_no_recipe_is_nobodys(t
     assert len(groups([read_history(each.folder) for each in seeds])) == 3
 
 
-def test_a_label_says_which_run_it_is(tmp_path):
-    alike = [run(tmp_path / place / "nano", [events.reset(5)]) for place in "ab"]
+def test_a_label_says_which_run_it_is(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # a long path is broken into lines
+    alike = [run(Path(place) / "nano", [events.reset(5)]) for place in "ab"]
     assert [group.label for group in groups(alike)] == [str(one.folder) for one in alike]
     (marks,) = annotation_traces(alike)
-    assert [str(one.folder) in text for one, text in zip(alike, marks["text"][1::3], strict=True)] == [
-        True
-    ] * 2
+    assert [text.partition(":")[0] for text in marks["text"][1::3]] == ["a/nano", "b/nano"]
     long = run(tmp_path / ("n" * 60))
     assert [group.label for group in groups([long])] == [long.name]
     (seeds,) = groups([run(tmp_path / f"{'n' * 30}{seed}", seed=seed) for seed in range(3)])

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from prorl.config.recipe import load_recipe, to_json
-from prorl.control.events import Resumed, StageEntered, Started
+from prorl.control.events import Resumed, Started
 from prorl.lab.evals.evaluation_store import write_evaluation
 from prorl.lab.report.boundary import measured
 from prorl.lab.report.page import section_json
@@ -77,39 +77,16 @@ def test_trouble_is_named_with_its_numbers_and_calm_is_silent(happened, told, tm
 
 
 @pytest.mark.parametrize(
-    ("between", "told"),
-    [
-        ([], None),
-        ([events.command("set", overrides={"response_limit": 8})], "up to step 0 are cut off at 16 tokens"),
-        ([events.command("set", overrides={"response_limit": 8}, refused="too late")], None),
-        ([events.command("set", overrides={"temperature": 0.5})], None),
-        ([StageEntered(step=1, index=0)], "from step 9 on at 32"),
-        (
-            [
-                events.command("set", overrides={"response_limit": 8}),
-                Resumed(step=1, config_hash="c", branched_from="parent@1"),
-            ],
-            None,
-        ),
-        ([StageEntered(step=1, index=0), Resumed(step=1, config_hash="c")], "from step 9 on at 32"),
-        (
-            [events.command("set", overrides={"response_limit": 16}), StageEntered(step=2, index=0)],
-            None,
-        ),
-    ],
+    ("limits", "told"), [((16, 16), None), ((None, 16), None), ((16, 8), "at 16 tokens")]
 )
-def test_validations_that_are_cut_off_at_other_lengths_are_not_compared_in_silence(between, told, tmp_path):
-    stages = [{"at": 1, "set": {"sampling.response_limit": 32}}]
-    validated = [events.evaluated(step, 0.5) for step in (0, 9, 12)]
-    run = read(
-        tmp_path / "run",
-        [validated[0], *between, *validated[1:]],
-        sampling={"response_limit": 16},
-        stages=stages,
-    )
-    found = [remark for remark in remarks(run) if "not comparable" in remark]
-    assert len(found) == (told is not None)
-    assert told is None or told in found[0]
+def test_validations_that_are_cut_off_at_other_lengths_are_not_compared_in_silence(limits, told, tmp_path):
+    happened = [
+        events.evaluated(step, 0.5, response_limit=limit) for step, limit in zip((0, 9), limits, strict=True)
+    ]
+    found = [remark for remark in remarks(read(tmp_path / "run", happened)) if "not comparable" in remark]
+    assert (
+        told is None and not found
+    ) or f"up to step 0 are cut off {told} and those from step 9 on" in found[0]
 
 
 def test_runs_of_one_name_keep_their_own_findings(tmp_path):

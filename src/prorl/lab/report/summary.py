@@ -11,7 +11,7 @@ from typing import Any
 from prorl.algo.forecast import forecast
 from prorl.config.recipe import DEEP, flat
 from prorl.config.schema import RunConfig
-from prorl.control.events import CommandGiven, Resumed, StageEntered, Validated
+from prorl.control.events import Validated
 from prorl.control.metrics import STEP, text
 from prorl.envs.datasets.catalogue import SOURCES
 from prorl.envs.registry import TASKS
@@ -156,39 +156,15 @@ def remarks(run: RunHistory) -> list[str]:
 
 
 def cut_otherwise(run: RunHistory) -> list[str]:
-    """Where validations began to be cut off at another length: a difference across such a place is not the policy's.
-
-    Of a branch from its beginning on: before that the recipe of its parent held. A recipe that cannot be read, which
-    a page says elsewhere, says nothing.
-    """
-    limits: list[tuple[int, int]] = []  # of each validation, after its step
-    held, entered = None, 0  # what the operator says instead of the recipe, and how many of its stages count
-    try:
-        for event in run.events:
-            if isinstance(event, Resumed) and event.branched_from:
-                limits, held = [], None
-                entered = entered if event.stages is None else event.stages
-            elif isinstance(event, StageEntered):
-                entered = event.index + 1
-            elif isinstance(event, CommandGiven) and event.name == "set" and event.refused is None:
-                held = event.overrides.get("response_limit")
-            elif isinstance(event, Validated):
-                limits.append((event.step, held or _planned_limit(run.config, entered)))
-    except (KeyError, TypeError, AttributeError):
-        return []
+    """Where validations began to be cut off at another length: no difference across such a place is the policy's."""
+    validations = [event for event in run.events if isinstance(event, Validated)]
     return [
-        f"Validations up to step {last} are cut off at {old:,} tokens and those from step {first} on at {new:,}, as "
-        "sampling.response_limit was changed between: they are not comparable."
-        for (last, old), (first, new) in pairwise(limits)
-        if old != new
+        f"Validations up to step {before.step} are cut off at {before.response_limit:,} tokens and those from step "
+        f"{after.step} on at {after.response_limit:,}, as sampling.response_limit was changed between: they are not "
+        "comparable."
+        for before, after in pairwise(validations)
+        if before.response_limit and after.response_limit and before.response_limit != after.response_limit
     ]
-
-
-def _planned_limit(recipe: Mapping[str, Any], entered: int) -> int:
-    limit: int = recipe["sampling"]["response_limit"]
-    for stage in recipe["stages"][:entered]:
-        limit = stage["set"].get("sampling.response_limit", limit)
-    return limit
 
 
 def _ends(run: RunHistory, name: str) -> tuple[float, float]:
