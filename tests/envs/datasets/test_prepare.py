@@ -117,6 +117,22 @@ def test_where_no_row_can_be_used_the_first_one_is_shown(source, folder):
         prepare([bad], folder)
 
 
+@pytest.mark.parametrize(
+    ("name", "content", "sentence"),
+    [
+        ("rows.jsonl", '[{"prompt": "1+1?", "answer": 2}]', r"no JSON object \(1\); row 1, \[{"),
+        ("rows.jsonl", '{\n"prompt": "1+1?"\n}', r"a line that is no JSON \(3\); row 1, {"),
+        ("rows.csv", "prompt,answer\na, b?,1\n", r"more cells than columns \(1\); row 1"),
+    ],
+)
+def test_a_file_of_which_no_row_can_be_read_is_not_told_as_a_missing_column(
+    name, content, sentence, folder, tmp_path
+):
+    (tmp_path / name).write_text(content)
+    with pytest.raises(DataError, match=rf"none of its \d rows can be used: {sentence}"):
+        prepare([SourceRequest(name="mine", kind="math", path=str(tmp_path / name))], folder)
+
+
 def test_data_of_ones_own_with_columns_of_its_own(folder, tmp_path):
     path = write_jsonl(
         tmp_path / "rows.jsonl", [{"q": f"{n} N on 2 kg?", "gold": f"{n / 2} m/s^2"} for n in range(9)]

@@ -74,7 +74,7 @@ def test_columns_of_other_names_are_named_by_the_recipe(tmp_path):
     [
         ("rows.json", "[{'problem': 1}]", "cannot read"),
         ("rows.json", "[" * 100_000, "cannot read"),
-        ("rows.jsonl", "[1]\n", "no rows at all"),
+        ("rows.jsonl", "{}\n", "only empty rows"),
         ("rows.parquet", "not parquet", "cannot read"),
         ("rows.txt", "x", "as Parquet, JSON, JSONL or CSV"),
         ("rows.jsonl", "", "holds no rows"),

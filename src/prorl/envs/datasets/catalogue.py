@@ -170,7 +170,7 @@ def read(source: Source, request: SourceRequest) -> Iterator[tuple[int, Row | Dr
     found |= {
         said for said in request.columns.values() if any(_cell(row, said) is not ABSENT for row in rows)
     }
-    columns = match_columns(source, request, found)
+    columns = match_columns(source, request, found) if rows else {}  # all are drops, of which one is shown
     alpaca = columns.get("prompt") == "instruction" and "prompt" not in request.columns
     count = 0
     for number, row in enumerate(chain(head, raw), start=1):
@@ -216,7 +216,7 @@ def match_columns(source: Source, request: SourceRequest, found: Collection[str]
         elif name in source.columns or name in request.columns:
             wanted = request.columns.get(name) or " or ".join(patterns)
             raise DataError(
-                f"{source.name} has no column {wanted}, only {', '.join(sorted(found)) or 'no rows at all'}: "
+                f"{source.name} has no column {wanted}, only {', '.join(sorted(found)) or 'empty rows'}: "
                 f"say which one holds it, {where}.{name}=COLUMN"
             )
     return matched
