@@ -186,13 +186,29 @@ def test_a_mark_of_the_byte_order_is_no_part_of_a_file(tmp_path, name, text):
     assert rows(path=str(path)) == [{"prompt": "a", "answer": "1"}]
 
 
-def test_a_folder_of_several_kinds_of_files_is_refused(tmp_path):
-    write_jsonl(tmp_path / "a.jsonl", [{"prompt": "a", "answer": "1"}])
+@pytest.mark.parametrize("other", ["rows.json", "rows.jsonl", "rows.csv", "rows.jsonl.gz"])
+def test_a_folder_of_several_kinds_of_files_is_refused(tmp_path, other):
     write_parquet(tmp_path / "b.parquet", [{"prompt": "b", "answer": "2"}])
+    (tmp_path / other).touch()
+    kind = other.removeprefix("rows").removesuffix(".gz")
     with pytest.raises(
-        DataError, match=r"holds rows as .jsonl and .parquet, of which one kind would be read"
+        DataError, match=rf"holds rows as {kind} and .parquet, of which one kind would be read: keep one"
     ):
         rows("mine", kind="math", path=str(tmp_path))
+
+
+def test_json_and_jsonl_are_one_kind_and_what_describes_a_data_set_is_none(tmp_path, monkeypatch):
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+    folder = tmp_path / "rows"
+    folder.mkdir()
+    write_jsonl(folder / "a.jsonl", [{"prompt": "a", "answer": "1"}])
+    (folder / "b.json").write_text('[{"prompt": "b", "answer": "2"}]')
+    assert [row["prompt"] for row in rows("mine", kind="math", path=str(folder))] == ["a", "b"]
+    (folder / "b.json").unlink()
+    write_parquet(folder / "a.parquet", [{"prompt": "c", "answer": "3"}])
+    (folder / "a.jsonl").unlink()
+    (folder / "dataset_infos.json").write_text("{}")
+    assert [row["prompt"] for row in rows("mine", kind="math", path=str(folder))] == ["c"]
 
 
 def test_dots_name_a_column_inside_another(tmp_path):

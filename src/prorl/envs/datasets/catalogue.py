@@ -261,11 +261,13 @@ def local_files(path: Path) -> tuple[Path, ...]:
 def _published_rows(source: Source, request: SourceRequest) -> Iterator[Row]:
     """Rows of the hub, or of a folder laid out as there; streamed where not all of them may be needed."""
     from datasets import load_dataset
+    from datasets.data_files import FILES_TO_IGNORE
 
     folder = request.local
     if folder is not None:
-        kinds = {file.suffix for file in local_files(folder)} & {".parquet", ".jsonl", ".csv"}
-        if len(kinds) > 1 and not source.hub:
+        names = {file.name.removesuffix(".gz") for file in local_files(folder)} - set(FILES_TO_IGNORE)
+        kinds = {Path(name).suffix for name in names} & READERS.keys()
+        if len(kinds) > 1 and kinds != {".json", ".jsonl"} and not source.hub:
             raise DataError(
                 f"{folder} holds rows as {' and '.join(sorted(kinds))}, of which one kind would be read: keep one"
             )
