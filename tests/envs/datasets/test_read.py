@@ -113,6 +113,15 @@ def test_the_hub_out_of_reach_says_what_to_download_and_where_to_put_it(name, pa
     assert "much more" not in str(error.value)
 
 
+def test_a_name_that_is_neither_on_the_hub_nor_here_is_told_as_both(monkeypatch):
+    def unknown(*_, **__):
+        raise FileNotFoundError("no such repository")
+
+    monkeypatch.setattr(datasets, "load_dataset", unknown)
+    with pytest.raises(DataError, match=r"no such repository; data/tarin is no file or folder here either\)"):
+        rows("mine", kind="math", path="data/tarin")
+
+
 def test_the_hub_is_asked_for_the_split_the_revision_and_no_more_than_the_limit(monkeypatch):
     asked = {}
 

@@ -282,6 +282,7 @@ def _published_rows(source: Source, request: SourceRequest) -> Iterator[Row]:
                 f"{folder} does not hold {source.published if source.hub else 'one data set'} ({reason}): "
                 f"say the file itself, tasks.{name}.path=FILE"
             ) from error
+        reason += f"; {place} is no file or folder here either" if request.own else ""
         login = " (accept its terms on the hub and run `hf auth login` first)" if source.gated else ""
         raise DataError(
             f"cannot get {name} from the hub ({source.published}: {reason}): where there is a network, "
