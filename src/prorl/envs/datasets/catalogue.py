@@ -311,23 +311,17 @@ def _parquet_rows(path: Path) -> Iterator[Row]:
 
 def _json_rows(path: Path) -> Iterator[Row | Drop]:
     """The objects of one JSON array, or of lines with one each."""
-
-    def checked(value: Any, text: str) -> Row | Drop:
-        return value if isinstance(value, dict) else Drop("no JSON object", text)
-
     with path.open("rb") as file:
         begins = file.read(MAX_REASON).removeprefix(BOM_UTF8).lstrip()
         file.seek(0)
-        if path.suffix == ".json" and begins.startswith(b"["):
-            yield from (checked(row, str(row)) for row in json.load(file))
-            return
-        for line in file:
-            text = line.decode("utf-8", "backslashreplace")
+        is_array = path.suffix == ".json" and begins.startswith(b"[")
+        for item in json.load(file) if is_array else filter(bytes.strip, file):
             try:
-                if line.strip():
-                    yield checked(json.loads(line), text)
+                row = item if is_array else json.loads(item)
             except (ValueError, RecursionError):
-                yield Drop("a line that is no JSON", text)
+                yield Drop("a line that is no JSON", item.decode("utf-8", "backslashreplace"))
+            else:
+                yield row if isinstance(row, dict) else Drop("no JSON object", str(row))
 
 
 def _csv_rows(path: Path) -> Iterator[Row | Drop]:
