@@ -1,7 +1,9 @@
 """What the catalogue says of its sources, and reading their rows from files and from the hub."""
 
 import datasets
+import pyarrow
 import pytest
+from pyarrow import parquet
 
 from prorl.envs.datasets.catalogue import SOURCES, DataError, Drop, SourceRequest, read, resolve
 from support.data_rows import DEEPSCALER, ROWS, write_jsonl, write_parquet
@@ -86,6 +88,14 @@ def test_an_unreadable_file_is_one_sentence(name, content, sentence, tmp_path):
         rows(path=str(tmp_path / name))
     with pytest.raises(DataError, match="is no file or folder with rows"):
         rows(path=str(tmp_path / "absent.jsonl"))
+
+
+def test_a_cell_that_python_cannot_hold_is_one_sentence(tmp_path):
+    days = pyarrow.array([2**31 - 1], type=pyarrow.date32())
+    cells = {"problem": ["1+1?"], "answer": ["2"], "until": days}
+    parquet.write_table(pyarrow.table(cells), tmp_path / "rows.parquet")
+    with pytest.raises(DataError, match=r"cannot read .*days=2147483647"):
+        rows(path=str(tmp_path / "rows.parquet"))
 
 
 @pytest.mark.parametrize(
