@@ -2,6 +2,7 @@
 
 import json
 from collections import Counter
+from decimal import Decimal
 
 import datasets
 import pyarrow
@@ -13,7 +14,7 @@ from pyarrow import parquet
 from prorl.envs.datasets import prepare as module
 from prorl.envs.datasets.catalogue import SOURCES, DataError, SourceRequest
 from prorl.envs.datasets.prepare import DatasetTask, describe_needs, file_of, read_about, require_prepared
-from support.data_rows import AMC, DEEPSCALER, ROWS, write_jsonl
+from support.data_rows import AMC, DEEPSCALER, ROWS, write_jsonl, write_parquet
 
 
 def prepare(requests, folder, told=lambda name, rows: None, **settings):
@@ -107,6 +108,14 @@ def test_a_row_that_cannot_be_read_or_written_is_counted_and_shown(folder, tmp_p
     assert all(example.isprintable() for example in done.examples.values())
     (again,) = prepare([SourceRequest(name="deepscaler", path=str(path))], folder)
     assert (again.redone, again.dropped, again.examples) == (False, done.dropped, done.examples)
+
+
+def test_cells_of_parquet_that_json_cannot_hold_cost_their_row(folder, tmp_path):
+    wanted = {"num_words": Decimal(300), "relation": "at least"}
+    row = {"prompt": "Write.", "instruction_id_list": ["length_constraints:number_words"], "kwargs": [wanted]}
+    path = write_parquet(tmp_path / "rows.parquet", [row])
+    with pytest.raises(DataError, match=r"cells of a type that JSON does not have \(1\); row 1"):
+        prepare([SourceRequest(name="mine", kind="instructions", path=str(path))], folder)
 
 
 def test_where_no_row_can_be_used_the_first_one_is_shown(source, folder):
