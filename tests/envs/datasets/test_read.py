@@ -227,6 +227,8 @@ def test_json_and_jsonl_are_one_kind_and_what_describes_a_data_set_is_none(tmp_p
     write_parquet(folder / "a.parquet", [{"prompt": "c", "answer": "3"}])
     (folder / "a.jsonl").unlink()
     (folder / "dataset_infos.json").write_text("{}")
+    (folder / ".vscode").mkdir()
+    (folder / ".vscode" / "settings.json").write_text("{}")
     assert [row["prompt"] for row in rows("mine", kind="math", path=str(folder))] == ["c"]
 
 

@@ -265,8 +265,9 @@ def _published_rows(source: Source, request: SourceRequest) -> Iterator[Row]:
 
     folder = request.local
     if folder is not None:
-        names = {file.name.removesuffix(".gz") for file in local_files(folder)} - set(FILES_TO_IGNORE)
-        kinds = {Path(name).suffix for name in names} & READERS.keys()
+        files = [file.relative_to(folder) for file in local_files(folder) if file.name not in FILES_TO_IGNORE]
+        seen = [file for file in files if not any(part.startswith((".", "__")) for part in file.parts)]
+        kinds = {Path(file.name.removesuffix(".gz")).suffix for file in seen} & READERS.keys()
         if len(kinds) > 1 and kinds != {".json", ".jsonl"} and not source.hub:
             raise DataError(
                 f"{folder} holds rows as {' and '.join(sorted(kinds))}, of which one kind would be read: keep one"
