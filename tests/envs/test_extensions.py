@@ -73,6 +73,11 @@ def test_a_file_may_import_what_lies_beside_it(own):
     assert load_reward(find(place))("", {}, None).score == 0.5
 
 
+def test_a_mark_of_the_byte_order_is_no_part_of_a_file(own):
+    place = own("\ufeffdef score(response, row, gold): return 0.5")
+    assert load_reward(find(place))("", {}, None).score == 0.5
+
+
 def test_a_change_of_what_a_file_imports_beside_it_is_told_and_of_no_other_file(own):
     place = own("import json, beside_three\ndef score(response, row, gold): return 1.0")
     told = []

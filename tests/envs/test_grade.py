@@ -77,6 +77,7 @@ def test_a_response_without_an_answer_is_wrong_and_told_apart(kind, gold, option
     ("code", {"inputs": [{"a": 1}], "outputs": ["1"]}, {}, "no text"),
     ("code", {"inputs": 1, "outputs": 2}, {}, "must be {'inputs'"),
     ("code", {"inputs": [[1]], "outputs": [{1}], "fn_name": "f"}, {}, "a result that JSON cannot say"),
+    ("code", {"inputs": [[{1}]], "outputs": [1], "fn_name": "f"}, {}, "tests with a value of type set"),
     ("code", {"inputs": ["1"], "outputs": ["x" * 2**21]}, {}, "tests too large"),
     ("code", {"inputs": [[1], [2]], "outputs": [[0] * 200_000] * 2, "fn_name": "f"}, {}, "tests too large"),
     ("instructions", [{"id": "foo:bar"}], {}, "nobody can check"),

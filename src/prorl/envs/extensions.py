@@ -88,7 +88,7 @@ def find(use: str) -> Extension:
             raise UsageError(f"{use}: there is no module {_module(use)}: install it, or give FILE.py:NAME")
         return Extension(use=use)
     try:
-        source = Path(place).read_text("utf-8")
+        source = Path(place).read_text("utf-8-sig")  # an editor may put a mark of the byte order there
         compile(source, place, "exec")
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{use}: the file cannot be read: {error}") from None

@@ -315,6 +315,14 @@ def test_a_script_or_a_contest_is_never_wrapped():
         ({"inputs": ["1", "2"], "outputs": ["0.5", "0.50"]}, "one expected output"),
         ({"inputs": ["1", "2"], "outputs": ["true", "true"], "fn_name": "f"}, "one expected output"),
         ({"inputs": ['{"1": 2}'], "outputs": ["3"], "fn_name": "f"}, "keys JSON made text"),
+        (
+            {"inputs": ["[" * 99 + "]" * 99], "outputs": ["1"], "fn_name": "f"},
+            "with a value nested too deeply",
+        ),
+        ({"inputs": ["1"], "outputs": ["[" * 99 + "]" * 99], "fn_name": "f"}, "nested too deeply"),
+        ({"inputs": ["9" * 4250], "outputs": ["1"], "fn_name": "f"}, "an integer of too many digits"),
+        ({"inputs": ["1"], "outputs": ["1"], "fn_name": "a b"}, "a name that Python does not allow"),
+        ({"inputs": ["1"], "outputs": ["1"], "fn_name": 5}, "a name that Python does not allow"),
     ],
 )
 def test_rows_without_usable_tests_are_dropped(tests, reason):

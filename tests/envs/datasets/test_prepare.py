@@ -2,6 +2,7 @@
 
 import json
 from collections import Counter
+from decimal import Decimal
 
 import datasets
 import pyarrow
@@ -13,7 +14,7 @@ from pyarrow import parquet
 from prorl.envs.datasets import prepare as module
 from prorl.envs.datasets.catalogue import SOURCES, DataError, SourceRequest
 from prorl.envs.datasets.prepare import DatasetTask, describe_needs, file_of, read_about, require_prepared
-from support.data_rows import AMC, DEEPSCALER, ROWS, write_jsonl
+from support.data_rows import AMC, DEEPSCALER, ROWS, write_jsonl, write_parquet
 
 
 def prepare(requests, folder, told=lambda name, rows: None, **settings):
@@ -109,12 +110,36 @@ def test_a_row_that_cannot_be_read_or_written_is_counted_and_shown(folder, tmp_p
     assert (again.redone, again.dropped, again.examples) == (False, done.dropped, done.examples)
 
 
+def test_cells_of_parquet_that_json_cannot_hold_cost_their_row(folder, tmp_path):
+    wanted = {"num_words": Decimal(300), "relation": "at least"}
+    row = {"prompt": "Write.", "instruction_id_list": ["length_constraints:number_words"], "kwargs": [wanted]}
+    path = write_parquet(tmp_path / "rows.parquet", [row])
+    with pytest.raises(DataError, match=r"cells of a type that JSON does not have \(1\); row 1"):
+        prepare([SourceRequest(name="mine", kind="instructions", path=str(path))], folder)
+
+
 def test_where_no_row_can_be_used_the_first_one_is_shown(source, folder):
     bad = source("deepscaler", [{"problem": f"Why {n}?", "answer": "no one (knows"} for n in range(3)])
     with pytest.raises(
         DataError, match=r"a gold that fails its own verifier \(3\); row 1, .*no one \(knows'"
     ):
         prepare([bad], folder)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "sentence"),
+    [
+        ("rows.jsonl", '[{"prompt": "1+1?", "answer": 2}]', r"no JSON object \(1\); row 1, \[{"),
+        ("rows.jsonl", '{\n"prompt": "1+1?"\n}', r"a line that is no JSON \(3\); row 1, {"),
+        ("rows.csv", "prompt,answer\na, b?,1\n", r"more cells than columns \(1\); row 1"),
+    ],
+)
+def test_a_file_of_which_no_row_can_be_read_is_not_told_as_a_missing_column(
+    name, content, sentence, folder, tmp_path
+):
+    (tmp_path / name).write_text(content)
+    with pytest.raises(DataError, match=rf"none of its \d rows can be used: {sentence}"):
+        prepare([SourceRequest(name="mine", kind="math", path=str(tmp_path / name))], folder)
 
 
 def test_data_of_ones_own_with_columns_of_its_own(folder, tmp_path):

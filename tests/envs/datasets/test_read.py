@@ -1,7 +1,9 @@
 """What the catalogue says of its sources, and reading their rows from files and from the hub."""
 
 import datasets
+import pyarrow
 import pytest
+from pyarrow import parquet
 
 from prorl.envs.datasets.catalogue import SOURCES, DataError, Drop, SourceRequest, read, resolve
 from support.data_rows import DEEPSCALER, ROWS, write_jsonl, write_parquet
@@ -74,7 +76,7 @@ def test_columns_of_other_names_are_named_by_the_recipe(tmp_path):
     [
         ("rows.json", "[{'problem': 1}]", "cannot read"),
         ("rows.json", "[" * 100_000, "cannot read"),
-        ("rows.jsonl", "[1]\n", "no rows at all"),
+        ("rows.jsonl", "{}\n", "only empty rows"),
         ("rows.parquet", "not parquet", "cannot read"),
         ("rows.txt", "x", "as Parquet, JSON, JSONL or CSV"),
         ("rows.jsonl", "", "holds no rows"),
@@ -86,6 +88,14 @@ def test_an_unreadable_file_is_one_sentence(name, content, sentence, tmp_path):
         rows(path=str(tmp_path / name))
     with pytest.raises(DataError, match="is no file or folder with rows"):
         rows(path=str(tmp_path / "absent.jsonl"))
+
+
+def test_a_cell_that_python_cannot_hold_is_one_sentence(tmp_path):
+    days = pyarrow.array([2**31 - 1], type=pyarrow.date32())
+    cells = {"problem": ["1+1?"], "answer": ["2"], "until": days}
+    parquet.write_table(pyarrow.table(cells), tmp_path / "rows.parquet")
+    with pytest.raises(DataError, match=r"cannot read .*days=2147483647"):
+        rows(path=str(tmp_path / "rows.parquet"))
 
 
 @pytest.mark.parametrize(
@@ -111,6 +121,15 @@ def test_the_hub_out_of_reach_says_what_to_download_and_where_to_put_it(name, pa
         rows(name)
     assert [part for part in parts if part not in str(error.value)] == []
     assert "much more" not in str(error.value)
+
+
+def test_a_name_that_is_neither_on_the_hub_nor_here_is_told_as_both(monkeypatch):
+    def unknown(*_, **__):
+        raise FileNotFoundError("no such repository")
+
+    monkeypatch.setattr(datasets, "load_dataset", unknown)
+    with pytest.raises(DataError, match=r"no such repository; data/tarin is no file or folder here either\)"):
+        rows("mine", kind="math", path="data/tarin")
 
 
 def test_the_hub_is_asked_for_the_split_the_revision_and_no_more_than_the_limit(monkeypatch):
@@ -186,13 +205,31 @@ def test_a_mark_of_the_byte_order_is_no_part_of_a_file(tmp_path, name, text):
     assert rows(path=str(path)) == [{"prompt": "a", "answer": "1"}]
 
 
-def test_a_folder_of_several_kinds_of_files_is_refused(tmp_path):
-    write_jsonl(tmp_path / "a.jsonl", [{"prompt": "a", "answer": "1"}])
+@pytest.mark.parametrize("other", ["rows.json", "rows.jsonl", "rows.csv", "rows.jsonl.gz"])
+def test_a_folder_of_several_kinds_of_files_is_refused(tmp_path, other):
     write_parquet(tmp_path / "b.parquet", [{"prompt": "b", "answer": "2"}])
+    (tmp_path / other).touch()
+    kind = other.removeprefix("rows").removesuffix(".gz")
     with pytest.raises(
-        DataError, match=r"holds rows as .jsonl and .parquet, of which one kind would be read"
+        DataError, match=rf"holds rows as {kind} and .parquet, of which one kind would be read: keep one"
     ):
         rows("mine", kind="math", path=str(tmp_path))
+
+
+def test_json_and_jsonl_are_one_kind_and_what_describes_a_data_set_is_none(tmp_path, monkeypatch):
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+    folder = tmp_path / "rows"
+    folder.mkdir()
+    write_jsonl(folder / "a.jsonl", [{"prompt": "a", "answer": "1"}])
+    (folder / "b.json").write_text('[{"prompt": "b", "answer": "2"}]')
+    assert [row["prompt"] for row in rows("mine", kind="math", path=str(folder))] == ["a", "b"]
+    (folder / "b.json").unlink()
+    write_parquet(folder / "a.parquet", [{"prompt": "c", "answer": "3"}])
+    (folder / "a.jsonl").unlink()
+    (folder / "dataset_infos.json").write_text("{}")
+    (folder / ".vscode").mkdir()
+    (folder / ".vscode" / "settings.json").write_text("{}")
+    assert [row["prompt"] for row in rows("mine", kind="math", path=str(folder))] == ["c"]
 
 
 def test_dots_name_a_column_inside_another(tmp_path):

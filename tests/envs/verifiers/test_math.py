@@ -106,6 +106,12 @@ RIGHT = [
     ("(2)+(3)", "5"), ("6/2", "3"), (r"\frac{10}{4}", "2.5"), (r"\sqrt{16}", "4"), ("2^{10}", "1024"),
     ("(2+3, 1)", "(5, 1)"), ("1+1, 3", "2, 3"), ("56,088", "56088"), ("x = 5", "5"), ("5/2", "2.5"), ("50%", "1/2"),
     (r"\sqrt{12}", r"2\sqrt{3}"), (r"\frac{\pi}{4}", r"\pi/4"), ("2x+1", "1+2x"), ("3, 2", "2, 3"),
+    # a letter for a cross before a power of ten, the real numbers in words, a number beside what it is rounded to
+    ("1.5 x 10^{-3}", "0.0015"), ("3x10^8", r"3 \times 10^8"), ("-2 X 10^4", "-20000"),
+    (r"\text{all real numbers}", r"(-\infty,\infty)"), (r"\mathbb{R}", r"\text{All real numbers}"),
+    (r"\sqrt{2} \approx 1.414", r"\sqrt{2}"), (r"x = \frac{10}{3} \approx 3.33", r"\frac{10}{3}"),
+    ("e^2≈7.38", "e^2"), (r"\frac{1}{2} \approx 0.5", "0.5"), (r"12\pi \approx 38", r"12\pi"),
+    (r"\pi\approx 3.14", r"\pi \approx 3.142"),
 ]  # fmt: skip
 
 WRONG = [
@@ -167,6 +173,10 @@ WRONG = [
     (r"2\pi", r"2\pi m"), (r"2\pi", r"2\pi r"), (r"2\pi r", r"2\pi"), (r"12\pi\text{ m}", r"12\pi\text{ cm}"),
     # look-alikes: other scripts are no digits and no letters of ours
     ("٥", "5"), ("х", "x"),
+    # what is no power of ten, and two guesses
+    ("2x10", "20"), (r"x 10^2", "100"), (r"\sqrt{2} \approx 1.5", r"\sqrt{2}"), (r"5 \approx 7", "5"),
+    (r"5 \approx 7", "7"), (r"\frac{1}{3} \approx 0.333", "0.333"),
+    (r"\text{all real numbers except } 0", r"\mathbb{R}"),
 ]  # fmt: skip
 
 

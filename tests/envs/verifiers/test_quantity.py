@@ -51,7 +51,7 @@ def test_what_is_no_unit(text):
     ("1 atm", "760 mm Hg"), ("2 atm", "2 atmospheres"), ("25 °C", "25 degrees C"),
     ("298.15 K", "25 deg C"), (r"5\,\mathrm{k}\Omega", "5000 Ω"), ("5 MΩ", r"5\,\mathrm{M}\Omega"),
     ("10 m/s", "36 kmph"), ("10 gm", "0.01 kgs"), ("5 microns", "5 µm"), ("1 KHz", "1000 hz"), ("1 eV", "1 ev"),
-    ("746 W", "1 horsepower"), ("16 oz", "1 lb"),
+    ("746 W", "1 horsepower"), ("16 oz", "1 lb"), ("1.67 x 10^{-27} kg", r"1.67\times10^{-27}\text{ kg}"),
 ])  # fmt: skip
 def test_equal_quantities(answer, gold):
     assert quantity_equal(answer, gold)

@@ -170,7 +170,7 @@ def read(source: Source, request: SourceRequest) -> Iterator[tuple[int, Row | Dr
     found |= {
         said for said in request.columns.values() if any(_cell(row, said) is not ABSENT for row in rows)
     }
-    columns = match_columns(source, request, found)
+    columns = match_columns(source, request, found) if rows else {}  # all are drops, of which one is shown
     alpaca = columns.get("prompt") == "instruction" and "prompt" not in request.columns
     count = 0
     for number, row in enumerate(chain(head, raw), start=1):
@@ -216,7 +216,7 @@ def match_columns(source: Source, request: SourceRequest, found: Collection[str]
         elif name in source.columns or name in request.columns:
             wanted = request.columns.get(name) or " or ".join(patterns)
             raise DataError(
-                f"{source.name} has no column {wanted}, only {', '.join(sorted(found)) or 'no rows at all'}: "
+                f"{source.name} has no column {wanted}, only {', '.join(sorted(found)) or 'empty rows'}: "
                 f"say which one holds it, {where}.{name}=COLUMN"
             )
     return matched
@@ -261,11 +261,14 @@ def local_files(path: Path) -> tuple[Path, ...]:
 def _published_rows(source: Source, request: SourceRequest) -> Iterator[Row]:
     """Rows of the hub, or of a folder laid out as there; streamed where not all of them may be needed."""
     from datasets import load_dataset
+    from datasets.data_files import FILES_TO_IGNORE
 
     folder = request.local
     if folder is not None:
-        kinds = {file.suffix for file in local_files(folder)} & {".parquet", ".jsonl", ".csv"}
-        if len(kinds) > 1 and not source.hub:
+        files = [file.relative_to(folder) for file in local_files(folder) if file.name not in FILES_TO_IGNORE]
+        seen = [file for file in files if not any(part.startswith((".", "__")) for part in file.parts)]
+        kinds = {Path(file.name.removesuffix(".gz")).suffix for file in seen} & READERS.keys()
+        if len(kinds) > 1 and kinds != {".json", ".jsonl"} and not source.hub:
             raise DataError(
                 f"{folder} holds rows as {' and '.join(sorted(kinds))}, of which one kind would be read: keep one"
             )
@@ -280,6 +283,7 @@ def _published_rows(source: Source, request: SourceRequest) -> Iterator[Row]:
                 f"{folder} does not hold {source.published if source.hub else 'one data set'} ({reason}): "
                 f"say the file itself, tasks.{name}.path=FILE"
             ) from error
+        reason += f"; {place} is no file or folder here either" if request.own else ""
         login = " (accept its terms on the hub and run `hf auth login` first)" if source.gated else ""
         raise DataError(
             f"cannot get {name} from the hub ({source.published}: {reason}): where there is a network, "
@@ -294,7 +298,7 @@ def file_rows(path: Path) -> Iterator[Row | Drop]:
         raise DataError(f"{path}: write rows as Parquet, JSON, JSONL or CSV, not as {path.suffix or 'this'}")
     try:
         yield from READERS[path.suffix](path)
-    except (ValueError, OSError, RecursionError, csv.Error) as error:  # pyarrow's and json's are ValueErrors
+    except Exception as error:  # of json, csv, pyarrow; and Python has no dates beyond the year 9999
         raise DataError(f"cannot read {path}: {_reason(error)}") from error
 
 
@@ -308,23 +312,17 @@ def _parquet_rows(path: Path) -> Iterator[Row]:
 
 def _json_rows(path: Path) -> Iterator[Row | Drop]:
     """The objects of one JSON array, or of lines with one each."""
-
-    def checked(value: Any, text: str) -> Row | Drop:
-        return value if isinstance(value, dict) else Drop("no JSON object", text)
-
     with path.open("rb") as file:
         begins = file.read(MAX_REASON).removeprefix(BOM_UTF8).lstrip()
         file.seek(0)
-        if path.suffix == ".json" and begins.startswith(b"["):
-            yield from (checked(row, str(row)) for row in json.load(file))
-            return
-        for line in file:
-            text = line.decode("utf-8", "backslashreplace")
+        is_array = path.suffix == ".json" and begins.startswith(b"[")
+        for item in json.load(file) if is_array else filter(bytes.strip, file):
             try:
-                if line.strip():
-                    yield checked(json.loads(line), text)
+                row = item if is_array else json.loads(item)
             except (ValueError, RecursionError):
-                yield Drop("a line that is no JSON", text)
+                yield Drop("a line that is no JSON", item.decode("utf-8", "backslashreplace"))
+            else:
+                yield row if isinstance(row, dict) else Drop("no JSON object", str(row))
 
 
 def _csv_rows(path: Path) -> Iterator[Row | Drop]:

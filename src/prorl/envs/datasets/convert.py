@@ -19,6 +19,7 @@ from prorl.envs.base import canonical
 from prorl.envs.datasets.catalogue import Drop, as_text
 from prorl.envs.datasets.opening import ASSERTS, PACKED, opened
 from prorl.envs.extract import last_box
+from prorl.envs.sandbox.inside.protocol import NotPlain, require_plain
 from prorl.envs.sandbox.jobs import Limits
 from prorl.envs.types import Solution, Turn
 from prorl.envs.verifiers.choice import choice_of, shuffled
@@ -429,10 +430,17 @@ def _pairs(entry: str | None, tests: Iterable[Pair]) -> list[Pair]:
     """Inputs and expected values as a sandbox takes them: texts for a script, arguments and a result for a call."""
     if entry is None:
         return [(_lines(given), _lines(expected)) for given, expected in tests]
-    return [
+    if not isinstance(entry, str) or not entry.isidentifier():
+        raise Drop("a function of a name that Python does not allow")
+    pairs = [
         (_arguments(given), parsed(expected) if isinstance(given, str) else _plain(expected))
         for given, expected in tests
     ]
+    try:
+        require_plain(pairs)
+    except NotPlain as error:
+        raise Drop(f"tests with {error}") from None
+    return pairs
 
 
 def _lines(value: Any) -> str:

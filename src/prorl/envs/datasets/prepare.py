@@ -256,6 +256,8 @@ def _key(prepared: Prepared) -> str:
         raise Drop("half a surrogate pair or bytes that are no UTF-8") from None
     except RecursionError:
         raise Drop("cells nested too deeply") from None
+    except TypeError:
+        raise Drop("cells of a type that JSON does not have") from None
 
 
 def _beginning(text: str) -> str:

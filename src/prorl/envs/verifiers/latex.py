@@ -55,6 +55,8 @@ _EMPHASIS = re.compile(r"[\s$]*\*\*([^*]+)\*\*[\s$]*")
 # applied in this order, after fonts are gone
 _SPELLINGS = tuple((re.compile(pattern), plain) for pattern, plain in (
     (r"(?i)(?<![A-Za-z\\])infinity(?![A-Za-z])", r"\\infty "),
+    (r"(?i)(?<![A-Za-z\\])all real numbers(?![A-Za-z])", r"\\mathbb{R}"),
+    (r"(?<=[0-9])\s*[xX]\s*(?=10\s*\^\s*\{?\s*[-+]?[0-9])", "*"),
     (r"\\\{\s*\\\}", r"\\emptyset "),
     (r"\\(?:mathbb|Bbb)\s*\{?\s*R\s*\}?", r"\\mathbb{R}"),
     (r"(?<=[0-9.])(?=[0-9]++\s*\.{3})(?P<again>[0-9]{1,9}?)(?P=again){2,}+\s*\.{3}", r"\\overline{\g<again>}"),

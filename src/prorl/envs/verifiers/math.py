@@ -15,6 +15,7 @@ Only its LaTeX reader is used: the other one evaluates text by `sympy.parse_expr
 import logging
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import accumulate
 from math import prod
@@ -22,6 +23,7 @@ from math import prod
 from prorl.envs.extract import last_box
 from prorl.envs.verifiers.formula import constant, ratio, same_formula
 from prorl.envs.verifiers.latex import (
+    ENOUGH_DIGITS,
     Numeral,
     Parts,
     agree,
@@ -74,7 +76,7 @@ def math_equal(answer: str, gold: str) -> bool:
         return int(answer) == int(gold)
     if len(answer) > MAX_CHARS or len(gold) > MAX_CHARS:
         return compact(normalised(answer)) == compact(normalised(gold)) != ""
-    return _equal(normalised(answer), normalised(gold), depth=0)
+    return _equal(_without_rounding(normalised(answer)), _without_rounding(normalised(gold)), depth=0)
 
 
 def gold_verifies(gold: str) -> bool:
@@ -115,6 +117,16 @@ def _equal(answer: str, gold: str, depth: int) -> bool:
         if verdict is not None:
             return verdict
     return depth == 0 and _symbolic_equal(answer, gold)
+
+
+def _without_rounding(text: str) -> str:
+    r"""`\sqrt{2}` of `\sqrt{2} \approx 1.41`; all of the text where one number is not the other one rounded."""
+    exact, *others = split_top(text, r"\\approx(?![a-z])|≈") or [text]
+    rounded = read_numeral(others[0]) if len(others) == 1 else None
+    if rounded is None or (value := constant(_last_member(exact))) is None:
+        return text
+    rounded = replace(rounded, digits=ENOUGH_DIGITS, places=rounded.places or 0)
+    return exact if agree(rounded, Numeral(value=value)) else text
 
 
 def _without_unit(answer: str, gold: str) -> tuple[str, str]:
