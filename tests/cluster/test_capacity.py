@@ -290,7 +290,12 @@ def test_an_engine_takes_as_many_gpus_as_its_weights_and_a_group_of_responses_ne
     assert placed.tensor_parallel == 2  # on 1 only 2 responses would find room
     assert (placed.engines, placed.learner_ranks) == (48, 32)
     assert placed.problems == ()
-    assert placed.settings == "cluster.learners=32 cluster.engines=48 cluster.tensor_parallel=2"
+    assert placed.settings.split() == [
+        "cluster.learners=32",
+        "cluster.engines=48",
+        "cluster.colocate=false",
+        "cluster.tensor_parallel=2",
+    ]
 
 
 def test_a_shared_gpu_is_an_engine_of_its_own():

@@ -155,6 +155,8 @@ def plan_gpus(
     if gpus is not None or not said:
         separate |= config.sampling.max_staleness > 0
         return capacity.place(size, demand, hardware, separate=separate)
+    if separate:
+        raise ProrlError("the recipe says where its processes go: leave out --separate, or add --gpus")
     learners = None if asked.colocate else asked.learners
     hardware = replace(hardware, gpus=sum(places(config)))
     return capacity.arrange(size, demand, hardware, learners=learners, tensor_parallel=asked.tensor_parallel)
