@@ -75,6 +75,10 @@ def later(at=6, **change):
         # each of two worker processes has two gradients and a copy, and a pass of its own
         ({"workers": 2, "device": "cpu"}, "optimizer and copies 12.00 GiB"),
         ({"learner": WIDE, "workers": 2, "device": "cpu"}, "of a micro-batch about 17.00 GiB"),
+        # 2^18 or 256^2 keys and values x 32 wide x 2 layers x 4 bytes, copied by each worker
+        ({"learner": WIDE, "device": "cpu"}, "and up to about 0.12 GiB more where responses share a prompt"),
+        ({"learner": WIDE, "workers": 2, "device": "cpu"}, "and up to about 0.25 GiB more where"),
+        ({"learner": {"micro_batch_tokens": 512}}, "and up to about 0.03 GiB more where"),
         # 2^14 rows x 100 tokens x 2 layers x keys and values x 32 wide x 4 bytes
         ({"engine": {"max_rows": 2**14}}, "key-value cache at most 0.78 GiB"),
         # weights and moments; from a GPU to pinned memory, which for a matrix of 0.75 GiB is 1 GiB
@@ -97,6 +101,17 @@ def later(at=6, **change):
 )
 def test_an_estimate_is_what_is_worked_out_by_hand(settings, text):
     assert text in said(**settings)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"device": "cuda"},
+        *[{"learner": one} for one in (HALF, {"compile": True}, {"activation_checkpointing": True})],
+    ],
+)
+def test_responses_share_no_prompt_where_each_has_a_row_of_its_own(settings):
+    assert "share a prompt" not in said(**settings)
 
 
 def test_parameters_are_counted_from_the_shape_of_a_base_to_be_made():
