@@ -89,7 +89,8 @@ def test_memory_is_planned_where_there_are_gpus(eight_gpus, model, tmp_path):
     assert said.exit_code == 0, said.output
 
 
-def test_a_cluster_that_is_not_there_is_told_in_a_sentence(tmp_path):
-    said = doctor("--address", "127.0.0.1:1", "--run", str(tmp_path))
+@pytest.mark.parametrize("address", ["127.0.0.1:1", "127.0.0.1"])
+def test_a_cluster_that_is_not_there_is_told_in_a_sentence(tmp_path, address):
+    said = doctor("--address", address, "--run", str(tmp_path))
     assert said.exit_code == 1
-    assert "no Ray cluster answers at 127.0.0.1:1" in said.output
+    assert f"no Ray cluster answers at {address} (" in said.output

@@ -120,7 +120,7 @@ def join(address: str | None, *, cpus: int | None = None) -> None:
         if port.isdecimal() and "://" not in address:  # fail at once where Ray would try for minutes
             socket.create_connection((host, int(port)), timeout=CONNECT_SECONDS).close()
         ray.init(address=address, **options)
-    except OSError as error:
+    except (OSError, ValueError) as error:  # the second of what is no address, such as a host without a port
         raise ClusterError(
             f"no Ray cluster answers at {address} ({error}): start one with `ray start --head`, leave "
             "cluster.address out to use this machine alone, or set RAY_AUTH_MODE=token if that cluster asks for one"
