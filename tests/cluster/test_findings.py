@@ -108,10 +108,14 @@ def test_the_ranges_are_those_that_are_installed():
         assert exact.version in SpecifierSet(RANGES[name])
 
 
-def test_versions_are_those_of_this_python():
-    found = installed()
-    assert found.keys() == {*RANGES, "prorl"}
-    assert found["torch"] == version("torch")
+def test_versions_are_those_that_this_python_imports(tmp_path, monkeypatch):
+    assert installed().keys() == {*RANGES, "prorl"}
+    for number in ("2.1", "1.0"):  # the second on the path first, as a virtual environment is
+        folder = tmp_path / number / f"torch-{number}.dist-info"
+        folder.mkdir(parents=True)
+        (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: torch\nVersion: {number}\n")
+        monkeypatch.syspath_prepend(folder.parent)
+        assert installed()["torch"] == version("torch") == number
 
 
 def test_sixteen_processes_fit_two_nodes_and_not_one():
