@@ -11,11 +11,9 @@ from hypothesis import strategies as st
 from torch.autograd.graph import saved_tensors_hooks
 
 from prorl.cluster.capacity import (
-    ALONE,
     GIB,
     LOGITS,
     PLANNED,
-    SHARED,
     Demand,
     Hardware,
     Size,
@@ -262,13 +260,6 @@ def test_a_cache_that_is_left_too_small_for_the_context():
     assert arrange(LLAMA_8B, SHORT, small, learners=32, tensor_parallel=2).problems == ()
     assert "cluster.colocate=false (--separate)" in arrange(LLAMA_8B, SHORT, small).problems[0]
     assert place(LLAMA_8B, SHORT, small, separate=True).tensor_parallel == 2
-
-
-def test_an_engines_share_of_a_gpu_is_that_of_the_plan():
-    for separate, share in ((True, ALONE), (False, SHARED)):
-        placed = place(QWEN_1_5B, LONG, EIGHT, separate=separate)
-        assert placed.engine_share == share * 80 * GIB
-        assert share <= PLANNED
 
 
 @given(st.sampled_from([1, 2, 4, 8, 16, 64]), st.sampled_from([24.0, 40.0, 80.0, 141.0]), st.booleans())

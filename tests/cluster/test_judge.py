@@ -18,9 +18,10 @@ from prorl.envs.sandbox.link import SandboxError
 from prorl.envs.types import Problem
 from prorl.local.judge import JudgeError, LocalJudge
 from prorl.rollout.pipeline import collect_verdicts, judge_all, rejudge_errors
-from support.cluster import actors
+from support.cluster import actors, local_ray
 from support.data_rows import write_jsonl
 from support.mishaps import AMISS, CURSED, make_mishap
+from support.processes import eventually
 
 ray = pytest.importorskip("ray")
 pytestmark = [pytest.mark.cluster, pytest.mark.filterwarnings("default")]
@@ -44,9 +45,8 @@ def cluster():
     """Processes on it find the module of verifiers too."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", ":".join([str(VERIFIERS), *filter(None, sys.path)]))
-        ray.init(address="local", num_cpus=4, include_dashboard=False, log_to_driver=False)
-        yield
-        ray.shutdown()
+        with local_ray(4):
+            yield
 
 
 def calm():
@@ -81,13 +81,6 @@ def said(verdicts):
         ticket: (verdict.score, verdict.status, verdict.note, verdict.answered)
         for ticket, verdict in verdicts.items()
     }
-
-
-def eventually(condition, seconds=15.0):
-    end = time.monotonic() + seconds
-    while not condition() and time.monotonic() < end:
-        time.sleep(0.05)
-    return condition()
 
 
 def domains():
@@ -208,8 +201,8 @@ def test_a_lost_judge_is_replaced_and_given_what_it_owed(verifiers, impatient, k
         assert judge.incidents() == []
         assert verdicts[40].note == f"deadline of {DEADLINE:g} s"
         assert sum(verdict.status == "ok" for verdict in verdicts.values()) == len(texts) - 1
-        assert eventually(lambda: not victim.is_running())
-        assert eventually(lambda: not any(worker.is_running() for worker in workers))
+        eventually(lambda: not victim.is_running())
+        eventually(lambda: not any(worker.is_running() for worker in workers))
         assert judge_all(judge, items(["1"] * 4))[3].score == 1
 
 
@@ -244,7 +237,7 @@ def test_close_leaves_no_process(verifiers):
         assert len(workers) >= 4
         judge.submit(0, problem(), "hang")
         judge.poll(wait=False)
-    assert eventually(lambda: not any(process.is_running() for process in (*hosts, *workers)))
+    eventually(lambda: not any(process.is_running() for process in (*hosts, *workers)))
     with pytest.raises(RuntimeError, match="closed"):
         judge.submit(1, problem(), "1")
 
