@@ -311,6 +311,10 @@ def test_engines_that_share_a_queue_take_requests_as_they_have_rows():
         assert not engine._queue
         assert len(served[0]) == 16  # the first
         assert {draw for draw, _ in served[1]} == set(range(1, 13))
+        for request in (ask(20, samples=8, limit=2), ask(21, limit=50), ask(22, limit=2)):
+            engine.submit(request)
+        engine.poll()  # the first owes fewer tokens, and has no rows
+        assert {draw for draw, _ in engine._slots[1].owed} == {21, 22}
 
 
 def kill(actor):

@@ -148,16 +148,18 @@ class RayEngine(Pool):
                 slot.pending, slot.due = slot.actor.call.remote("poll"), self._due()
 
     def _hand_out(self) -> None:
-        """Give queued requests, whole, to the engine that owes the fewest tokens, while that one may owe more."""
+        """Give queued requests, whole, to the engine that owes the fewest tokens of those that may owe more."""
         if self._queue:
             self._serve()
         work: dict[int, list[tuple[Request, int]]] = {}
         loads = [sum(request.sampling.limit for request in slot.owed.values()) for slot in self._slots]
         given = 0
         for request in self._queue:
-            index = min(range(len(self._slots)), key=loads.__getitem__)
-            if (owed := len(self._slots[index].owed)) and owed + request.samples > self._rows:
+            most = self._rows - request.samples
+            able = [slot.index for slot in self._slots if not slot.owed or len(slot.owed) <= most]
+            if not able:
                 break
+            index = min(able, key=loads.__getitem__)
             given += 1
             loads[index] += request.samples * request.sampling.limit
             self._slots[index].owed |= {(request.draw, sample): request for sample in request.numbers}
