@@ -27,6 +27,7 @@ ray = pytest.importorskip("ray")
 pytestmark = [pytest.mark.cluster, pytest.mark.filterwarnings("default")]
 
 VERIFIERS = Path(__file__).parents[1] / "local"  # the module `judge_verifiers`
+TASKS = ("arithmetic", "linear_equation", "word_list", "one_liner")
 DEADLINE = 1.0
 CALM = ""  # what a check says of a node where all is well
 
@@ -84,9 +85,9 @@ def said(verdicts):
 
 
 def domains():
-    """Right, wrong and empty answers to problems of five tasks; the programs of one run in the sandbox."""
+    """Right, wrong and empty answers to problems of all tasks; the programs of one run in the sandbox."""
     answers = {}
-    for name in ("arithmetic", "linear_equation", "word_list", "one_liner"):
+    for name in TASKS:
         task = make_task(name)
         for index in range(4):
             asked = task.problem(index, "train")
@@ -103,8 +104,7 @@ def expected():
 
 
 def domain_verifier():
-    tasks = ("arithmetic", "linear_equation", "word_list", "one_liner")
-    return partial(make_verifier, VerifierSpec(tasks=tasks))
+    return partial(make_verifier, VerifierSpec(tasks=TASKS))
 
 
 @pytest.mark.parametrize("judges", [1, 3])
