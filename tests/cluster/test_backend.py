@@ -21,9 +21,9 @@ from prorl.envs.extract import respond
 from prorl.envs.files import decode_json
 from prorl.envs.registry import make_task
 from prorl.rollout.pipeline import judge_all
-from prorl.session import resume_run, start_run
+from prorl.session import resume_run
 from prorl.types import PromptActions
-from support.cluster import actors, answers, ask
+from support.cluster import actors, answers, ask, finished, local_ray
 from support.commands import done
 from support.defaults import some_hparams
 from support.learners import action_of, batch, settings_of, updated
@@ -41,9 +41,7 @@ CLUSTER = {"learners": 2, "engines": 1, "judges": 1, "cache_gib": 0.0625}
 def trained(model, tmp_path_factory):
     folder = tmp_path_factory.mktemp("trained")
     recipe = write_recipe(folder, model, backend="ray", cluster=CLUSTER, save={"every": 1, "keep_last": 9})
-    state = start_run(load_recipe(str(recipe)), folder / "run", quiet())
-    assert state.stopped == "done"
-    return folder / "run"
+    return finished(recipe, folder / "run")
 
 
 def test_a_run_trains_examines_resets_and_saves(trained):
@@ -122,16 +120,14 @@ SMALL = {"prompts_per_step": 3, "samples_per_prompt": 4, "response_limit": 16}
 
 def test_a_run_samples_ahead(model, tmp_path):
     recipe = write_recipe(tmp_path, model, **OLDER, sampling=SMALL | {"max_staleness": 1})
-    assert start_run(load_recipe(str(recipe)), tmp_path / "run", quiet()).stopped == "done"
-    steps = of_kind(tmp_path / "run", Stepped)
+    steps = of_kind(finished(recipe, tmp_path / "run"), Stepped)
     assert [step.staleness for step in steps] == [0, 1, 0]
     assert [step.update.mismatch > 1e-3 for step in steps] == [False, True, False]
 
 
 def test_a_run_goes_on_with_what_it_has_in_hand(model, tmp_path):
     recipe = write_recipe(tmp_path, model, **OLDER, sampling=SMALL | {"partial": 2.0})
-    assert start_run(load_recipe(str(recipe)), tmp_path / "run", quiet()).stopped == "done"
-    steps = of_kind(tmp_path / "run", Stepped)
+    steps = of_kind(finished(recipe, tmp_path / "run"), Stepped)
     assert max(step.staleness for step in steps) > 0
     assert (
         sum(step.rollout_stats.draws for step in steps) + steps[-1].rollout_stats.in_hand == steps[-1].cursor
@@ -173,8 +169,7 @@ def test_one_rank_rounds_as_two_do(model):
 
     from prorl.cluster.learner import LearnerRank, RayLearner
 
-    ray.init(address="local", num_cpus=3, include_dashboard=False, log_to_driver=False)
-    try:
+    with local_ray(3):
         scores, losses = [], []
         for ranks in (1, 2):
             started = [ray.remote(LearnerRank).remote(rank, ranks) for rank in range(ranks)]
@@ -185,8 +180,6 @@ def test_one_rank_rounds_as_two_do(model):
             losses.append((stats.loss, stats.grad_norm))
         assert scores[0] == scores[1]
         assert losses[0] == pytest.approx(losses[1], rel=2e-3)
-    finally:
-        ray.shutdown()
 
 
 @pytest.fixture(scope="module")

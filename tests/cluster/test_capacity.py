@@ -11,11 +11,9 @@ from hypothesis import strategies as st
 from torch.autograd.graph import saved_tensors_hooks
 
 from prorl.cluster.capacity import (
-    ALONE,
     GIB,
     LOGITS,
     PLANNED,
-    SHARED,
     Demand,
     Hardware,
     Size,
@@ -264,13 +262,6 @@ def test_a_cache_that_is_left_too_small_for_the_context():
     assert place(LLAMA_8B, SHORT, small, separate=True).tensor_parallel == 2
 
 
-def test_an_engines_share_of_a_gpu_is_that_of_the_plan():
-    for separate, share in ((True, ALONE), (False, SHARED)):
-        placed = place(QWEN_1_5B, LONG, EIGHT, separate=separate)
-        assert placed.engine_share == share * 80 * GIB
-        assert share <= PLANNED
-
-
 @given(st.sampled_from([1, 2, 4, 8, 16, 64]), st.sampled_from([24.0, 40.0, 80.0, 141.0]), st.booleans())
 def test_a_placement_without_problems_stays_below_what_is_planned(gpus, memory, checkpointing):
     demand = replace(LONG, activation_checkpointing=checkpointing)
@@ -290,7 +281,12 @@ def test_an_engine_takes_as_many_gpus_as_its_weights_and_a_group_of_responses_ne
     assert placed.tensor_parallel == 2  # on 1 only 2 responses would find room
     assert (placed.engines, placed.learner_ranks) == (48, 32)
     assert placed.problems == ()
-    assert placed.settings == "cluster.learners=32 cluster.engines=48 cluster.tensor_parallel=2"
+    assert placed.settings.split() == [
+        "cluster.learners=32",
+        "cluster.engines=48",
+        "cluster.colocate=false",
+        "cluster.tensor_parallel=2",
+    ]
 
 
 def test_a_shared_gpu_is_an_engine_of_its_own():

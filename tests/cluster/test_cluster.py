@@ -7,8 +7,9 @@ from contextlib import closing
 import pytest
 
 from prorl.build import settled
+from prorl.cluster.settings import ClusterError
 from prorl.config.recipe import load_recipe
-from support.cluster import cluster_recipe
+from support.cluster import cluster_recipe, ray_nodes
 
 ray = pytest.importorskip("ray")
 pytestmark = [pytest.mark.cluster, pytest.mark.filterwarnings("default")]
@@ -30,14 +31,9 @@ def somewhere():
 @pytest.fixture(scope="module")
 def address():
     """A head without GPUs and two nodes with four each."""
-    from ray.cluster_utils import Cluster
-
-    nodes = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "num_gpus": 0})
-    for _ in range(2):
-        nodes.add_node(num_cpus=4, num_gpus=4)
-    nodes.wait_for_nodes()
-    yield nodes.address
-    nodes.shutdown()
+    four = {"num_cpus": 4, "num_gpus": 4}
+    with ray_nodes({"num_cpus": 1, "num_gpus": 0}, four, four) as nodes:
+        yield nodes.address
 
 
 def placed(address, *, room_deadline=20.0, **settings):
@@ -69,8 +65,6 @@ def test_colocated_engine_and_rank_are_on_the_same_gpu(address):
 
 
 def test_no_room_is_said_with_what_was_asked_for(address):
-    from prorl.cluster.settings import ClusterError
-
     with pytest.raises(ClusterError, match=r"1 places of 1 CPU and 1 GPU and 2 places of 4 CPU and 4 GPU"):
         placed(address, learners=1, engines=2, tensor_parallel=4, room_deadline=2.0)
 
@@ -81,7 +75,6 @@ def test_a_cluster_of_another_version_is_told_with_both_versions(address, packag
     from ray._raylet import GcsClient
 
     from prorl.cluster.cluster import join
-    from prorl.cluster.settings import ClusterError
 
     store, key, space = GcsClient(address=address), b"CLUSTER_METADATA", b"cluster"
     before = store.internal_kv_get(key, namespace=space)
@@ -110,14 +103,9 @@ def test_the_device_of_a_run_is_what_the_cluster_has(address):
 @pytest.fixture(scope="module")
 def judging():
     """A head without GPUs and two nodes that have CPUs left beside theirs."""
-    from ray.cluster_utils import Cluster
-
-    nodes = Cluster(initialize_head=True, head_node_args={"num_cpus": 16, "num_gpus": 0})
-    for _ in range(2):
-        nodes.add_node(num_cpus=6, num_gpus=2)
-    nodes.wait_for_nodes()
-    yield {"address": nodes.address, "engines": 3, "device": "cuda", "room_deadline": 5.0}
-    nodes.shutdown()
+    two = {"num_cpus": 6, "num_gpus": 2}
+    with ray_nodes({"num_cpus": 16, "num_gpus": 0}, two, two) as nodes:
+        yield {"address": nodes.address, "engines": 3, "device": "cuda", "room_deadline": 5.0}
 
 
 def test_judges_lie_beside_the_engines_and_leave_them_their_gpus(judging):
@@ -133,7 +121,6 @@ def test_judges_lie_beside_the_engines_and_leave_them_their_gpus(judging):
 
 def test_judges_without_room_are_named(judging):
     from prorl.cluster.cluster import Cluster
-    from prorl.cluster.settings import ClusterError
 
     with pytest.raises(ClusterError, match=r"and 2 places of 17 CPU for 5 s: .*cluster.judges"):
         Cluster(cluster_recipe(**judging, judges=2, judge_workers=17))

@@ -8,8 +8,8 @@ import pytest
 from prorl.build import build_session
 from prorl.config.recipe import load_recipe
 from prorl.control.events import ReferenceReset, Stepped
-from prorl.session import resume_run, start_run
-from support.cluster import actors, answers, ask
+from prorl.session import resume_run
+from support.cluster import actors, answers, ask, finished
 from support.runs import events, of_kind, quiet
 from support.tiny import write_recipe
 
@@ -38,8 +38,7 @@ def shared(model, tmp_path_factory):
 
 def run_of(model, folder, settings):
     recipe = write_recipe(folder, model, backend="ray", cluster=settings, save={"every": 1, "keep_last": 9})
-    assert start_run(load_recipe(str(recipe)), folder / "run", quiet()).stopped == "done"
-    return folder / "run"
+    return finished(recipe, folder / "run")
 
 
 def test_a_colocated_run_is_the_run_that_it_is_apart(shared, apart):

@@ -1,6 +1,5 @@
 """What a dry run promises of tokens, memory and disk, and which backend a machine with a GPU gets."""
 
-import os
 import sysconfig
 
 import pytest
@@ -12,6 +11,7 @@ from prorl.cluster.estimate import choose_backend, dry_run, estimates, machine_f
 from prorl.cluster.survey import no_compiler
 from prorl.config.recipe import RecipeError
 from prorl.control.plan import make_plan
+from support.cluster import write_nvidia_smi
 from support.recipes import recipe
 
 SHAPE = {"hidden_size": 64, "layers": 2, "heads": 4, "kv_heads": 2, "intermediate_size": 128, "context": 512}
@@ -75,6 +75,10 @@ def later(at=6, **change):
         # each of two worker processes has two gradients and a copy, and a pass of its own
         ({"workers": 2, "device": "cpu"}, "optimizer and copies 12.00 GiB"),
         ({"learner": WIDE, "workers": 2, "device": "cpu"}, "of a micro-batch about 17.00 GiB"),
+        # 2^18 or 256^2 keys and values x 32 wide x 2 layers x 4 bytes, copied by each worker
+        ({"learner": WIDE, "device": "cpu"}, "and up to about 0.12 GiB more where responses share a prompt"),
+        ({"learner": WIDE, "workers": 2, "device": "cpu"}, "and up to about 0.25 GiB more where"),
+        ({"learner": {"micro_batch_tokens": 512}}, "and up to about 0.03 GiB more where"),
         # 2^14 rows x 100 tokens x 2 layers x keys and values x 32 wide x 4 bytes
         ({"engine": {"max_rows": 2**14}}, "key-value cache at most 0.78 GiB"),
         # weights and moments; from a GPU to pinned memory, which for a matrix of 0.75 GiB is 1 GiB
@@ -97,6 +101,17 @@ def later(at=6, **change):
 )
 def test_an_estimate_is_what_is_worked_out_by_hand(settings, text):
     assert text in said(**settings)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"device": "cuda"},
+        *[{"learner": one} for one in (HALF, {"compile": True}, {"activation_checkpointing": True})],
+    ],
+)
+def test_responses_share_no_prompt_where_each_has_a_row_of_its_own(settings):
+    assert "share a prompt" not in said(**settings)
 
 
 def test_parameters_are_counted_from_the_shape_of_a_base_to_be_made():
@@ -182,10 +197,8 @@ def test_responses_are_part_of_the_host_memory():
 
 def gpus_here(monkeypatch, tmp_path, *mebibytes):
     """A machine whose driver lists such GPUs, which torch uses, with the packages of a cluster."""
-    tool = tmp_path / "nvidia-smi"
-    tool.write_text("#!/bin/sh\n" + "".join(f"echo {size}, 580.95\n" for size in mebibytes))
-    tool.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    write_nvidia_smi(tmp_path, *(f"{size}, 580.95" for size in mebibytes))
+    monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     there = {"ray": "2.60.0", "vllm": "0.32.0", "torch": "2.13.0", "transformers": "5.17.0"}
     monkeypatch.setattr(estimate, "installed", lambda: there)
@@ -241,7 +254,6 @@ def test_turns_need_a_compiler_and_memory_of_the_machine(monkeypatch, tmp_path):
     gpus_here(monkeypatch, tmp_path, 81559)
     monkeypatch.setattr(estimate, "machine_memory", lambda: (1 << 30, 1 << 30))
     assert "GiB in the machine's memory, which has 1" in choose_backend(recipe(**SMALL))[1]
-    monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(sysconfig, "get_paths", lambda: {"include": str(tmp_path)})
     monkeypatch.setattr(estimate, "no_compiler", no_compiler)
     assert "apt-get install gcc" in choose_backend(recipe(**SMALL))[1]

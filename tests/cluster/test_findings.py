@@ -10,7 +10,7 @@ from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
 from prorl.cluster.survey import DRIVER, RANGES, Node, NodeProbe, findings, gpus, host_memory, installed, room
-from support.cluster import cluster_recipe
+from support.cluster import cluster_recipe, write_nvidia_smi
 
 HERE = {
     "ray": "2.60.0",
@@ -108,10 +108,14 @@ def test_the_ranges_are_those_that_are_installed():
         assert exact.version in SpecifierSet(RANGES[name])
 
 
-def test_versions_are_those_of_this_python():
-    found = installed()
-    assert found.keys() == {*RANGES, "prorl"}
-    assert found["torch"] == version("torch")
+def test_versions_are_those_that_this_python_imports(tmp_path, monkeypatch):
+    assert installed().keys() == {*RANGES, "prorl"}
+    for number in ("2.1", "1.0"):  # the second on the path first, as a virtual environment is
+        folder = tmp_path / number / f"torch-{number}.dist-info"
+        folder.mkdir(parents=True)
+        (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: torch\nVersion: {number}\n")
+        monkeypatch.syspath_prepend(folder.parent)
+        assert installed()["torch"] == version("torch") == number
 
 
 def test_sixteen_processes_fit_two_nodes_and_not_one():
@@ -182,18 +186,14 @@ def test_nodes_with_gpus_must_hold_what_lies_in_host_memory():
 @pytest.mark.parametrize(
     ("listed", "found"),
     [
-        ("81559, 550.54.15\n81920, 550.54.15\n", ((81559 / 1024, 80.0), "550.54.15")),
-        ("", ((), "")),
-        ("[N/A], 580.95.05\n", ((96.0,), "580.95.05")),  # a GPU that uses the machine's memory
-        ("No devices were found\n", ((), "")),
+        (["81559, 550.54.15", "81920, 550.54.15"], ((81559 / 1024, 80.0), "550.54.15")),
+        ([], ((), "")),
+        (["[N/A], 580.95.05"], ((96.0,), "580.95.05")),  # a GPU that uses the machine's memory
+        (["No devices were found"], ((), "")),
     ],
 )
 def test_memory_and_driver_are_what_nvidia_smi_says(tmp_path, monkeypatch, listed, found):
-    program = tmp_path / "nvidia-smi"
-    program.write_text(
-        '#!/bin/sh\n[ "$1" = --query-gpu=memory.total,driver_version ] || exit 1\n' + f"printf '{listed}'\n"
-    )
-    program.chmod(0o755)
+    program = write_nvidia_smi(tmp_path, *listed)
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr("prorl.cluster.survey.machine_memory", lambda: (96 * 2**30, 0))
     assert gpus() == found
@@ -212,9 +212,7 @@ def test_files_pass_both_ways_or_it_is_said_why(tmp_path):
 
 @pytest.mark.parametrize(("gpus", "lacks"), [(1, ["apt-get install gcc"]), (0, [])])
 def test_a_node_with_gpus_says_that_it_has_no_compiler(tmp_path, monkeypatch, gpus, lacks):
-    program = tmp_path / "nvidia-smi"
-    program.write_text("#!/bin/sh\n" + "echo 81559, 580.65.06\n" * gpus)
-    program.chmod(0o755)
+    write_nvidia_smi(tmp_path, *["81559, 580.65.06"] * gpus)
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("CC", raising=False)
     with (one := NodeProbe())._server:

@@ -18,14 +18,16 @@ from prorl.envs.sandbox.link import SandboxError
 from prorl.envs.types import Problem
 from prorl.local.judge import JudgeError, LocalJudge
 from prorl.rollout.pipeline import collect_verdicts, judge_all, rejudge_errors
-from support.cluster import actors
+from support.cluster import actors, local_ray
 from support.data_rows import write_jsonl
 from support.mishaps import AMISS, CURSED, make_mishap
+from support.processes import eventually
 
 ray = pytest.importorskip("ray")
 pytestmark = [pytest.mark.cluster, pytest.mark.filterwarnings("default")]
 
 VERIFIERS = Path(__file__).parents[1] / "local"  # the module `judge_verifiers`
+TASKS = ("arithmetic", "linear_equation", "word_list", "one_liner")
 DEADLINE = 1.0
 CALM = ""  # what a check says of a node where all is well
 
@@ -44,9 +46,8 @@ def cluster():
     """Processes on it find the module of verifiers too."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", ":".join([str(VERIFIERS), *filter(None, sys.path)]))
-        ray.init(address="local", num_cpus=4, include_dashboard=False, log_to_driver=False)
-        yield
-        ray.shutdown()
+        with local_ray(4):
+            yield
 
 
 def calm():
@@ -83,17 +84,10 @@ def said(verdicts):
     }
 
 
-def eventually(condition, seconds=15.0):
-    end = time.monotonic() + seconds
-    while not condition() and time.monotonic() < end:
-        time.sleep(0.05)
-    return condition()
-
-
 def domains():
-    """Right, wrong and empty answers to problems of five tasks; the programs of one run in the sandbox."""
+    """Right, wrong and empty answers to problems of all tasks; the programs of one run in the sandbox."""
     answers = {}
-    for name in ("arithmetic", "linear_equation", "word_list", "one_liner"):
+    for name in TASKS:
         task = make_task(name)
         for index in range(4):
             asked = task.problem(index, "train")
@@ -110,8 +104,7 @@ def expected():
 
 
 def domain_verifier():
-    tasks = ("arithmetic", "linear_equation", "word_list", "one_liner")
-    return partial(make_verifier, VerifierSpec(tasks=tasks))
+    return partial(make_verifier, VerifierSpec(tasks=TASKS))
 
 
 @pytest.mark.parametrize("judges", [1, 3])
@@ -208,8 +201,8 @@ def test_a_lost_judge_is_replaced_and_given_what_it_owed(verifiers, impatient, k
         assert judge.incidents() == []
         assert verdicts[40].note == f"deadline of {DEADLINE:g} s"
         assert sum(verdict.status == "ok" for verdict in verdicts.values()) == len(texts) - 1
-        assert eventually(lambda: not victim.is_running())
-        assert eventually(lambda: not any(worker.is_running() for worker in workers))
+        eventually(lambda: not victim.is_running())
+        eventually(lambda: not any(worker.is_running() for worker in workers))
         assert judge_all(judge, items(["1"] * 4))[3].score == 1
 
 
@@ -244,7 +237,7 @@ def test_close_leaves_no_process(verifiers):
         assert len(workers) >= 4
         judge.submit(0, problem(), "hang")
         judge.poll(wait=False)
-    assert eventually(lambda: not any(process.is_running() for process in (*hosts, *workers)))
+    eventually(lambda: not any(process.is_running() for process in (*hosts, *workers)))
     with pytest.raises(RuntimeError, match="closed"):
         judge.submit(1, problem(), "1")
 

@@ -8,6 +8,7 @@ from typer.testing import CliRunner
 from prorl.cli.main import app
 from prorl.cluster.survey import findings, installed
 from prorl.envs.sandbox.sandbox import probe
+from support.cluster import ray_nodes, write_nvidia_smi
 from support.tiny import write_recipe
 
 ray = pytest.importorskip("ray")
@@ -16,12 +17,8 @@ pytestmark = [pytest.mark.cluster, pytest.mark.filterwarnings("default")]
 
 @pytest.fixture(scope="module")
 def address():
-    from ray.cluster_utils import Cluster
-
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
-    cluster.add_node(num_cpus=2)
-    yield cluster.address
-    cluster.shutdown()
+    with ray_nodes({"num_cpus": 1}, {"num_cpus": 2}) as nodes:
+        yield nodes.address
 
 
 def test_every_node_is_looked_at_and_nothing_stays_behind(address, tmp_path):
@@ -65,16 +62,10 @@ def test_the_doctor_answers_with_its_status(address, tmp_path):
 @pytest.fixture
 def eight_gpus(tmp_path, monkeypatch):
     """A node that says it has them, to Ray and by `nvidia-smi`."""
-    from ray.cluster_utils import Cluster
-
-    program = tmp_path / "bin" / "nvidia-smi"
-    program.parent.mkdir()
-    program.write_text("#!/bin/sh\nyes 81559, 580.65.06 | head -8\n")
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 64, "num_gpus": 8})
-    yield cluster.address
-    cluster.shutdown()
+    write_nvidia_smi(tmp_path, *["81559, 580.65.06"] * 8)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    with ray_nodes({"num_cpus": 64, "num_gpus": 8}) as nodes:
+        yield nodes.address
 
 
 def test_memory_is_planned_where_there_are_gpus(eight_gpus, model, tmp_path):
@@ -89,7 +80,8 @@ def test_memory_is_planned_where_there_are_gpus(eight_gpus, model, tmp_path):
     assert said.exit_code == 0, said.output
 
 
-def test_a_cluster_that_is_not_there_is_told_in_a_sentence(tmp_path):
-    said = doctor("--address", "127.0.0.1:1", "--run", str(tmp_path))
+@pytest.mark.parametrize("address", ["127.0.0.1:1", "127.0.0.1"])
+def test_a_cluster_that_is_not_there_is_told_in_a_sentence(tmp_path, address):
+    said = doctor("--address", address, "--run", str(tmp_path))
     assert said.exit_code == 1
-    assert "no Ray cluster answers at 127.0.0.1:1" in said.output
+    assert f"no Ray cluster answers at {address} (" in said.output

@@ -7,10 +7,11 @@ import torch
 
 from prorl.build import build_session
 from prorl.cluster.settings import engine_environment
-from prorl.cluster.weights import collect
+from prorl.cluster.weights import Published, collect
 from prorl.config.recipe import RecipeError, load_recipe
 from prorl.local.backend import SyncError, halves
 from support.cluster import (
+    PROBE,
     actors,
     answers,
     ask,
@@ -18,9 +19,11 @@ from support.cluster import (
     change,
     config_of,
     engine_settings,
+    local_ray,
     noisy_learner,
     without_head,
 )
+from support.processes import eventually
 from support.tiny import write_recipe
 
 pytest.importorskip("vllm")
@@ -28,7 +31,6 @@ ray = pytest.importorskip("ray")
 psutil = pytest.importorskip("psutil")
 pytestmark = [pytest.mark.cluster, pytest.mark.filterwarnings("default")]
 
-PROBE = tuple(range(0, 264, 33))
 DEADLINE = 400.0  # seconds; never reached, as a death is seen at once
 
 
@@ -57,21 +59,16 @@ def engine(model):
     from prorl.cluster.engine import RayEngine
 
     settings = engine_settings(config=config_of(model), tensor_parallel=2)
-    ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False)
     environment = {"env_vars": engine_environment(1, "cpu")}
 
     def start(_index):
         return ray.remote(engine_actor()).options(num_cpus=2, runtime_env=environment).remote(settings)
 
-    try:
+    with local_ray(2):
         yield RayEngine(start, 1, settings, deadline=DEADLINE)
-    finally:
-        ray.shutdown()
 
 
 def published(one, version, *, weights=None):
-    from prorl.cluster.weights import Published
-
     prompt, tokens = halves(PROBE)
     copy = ray.put(weights or collect(one.policy, version, torch.float32))
     return Published(
@@ -96,18 +93,11 @@ def family(actor):
     return [actor, *below], workers
 
 
-def assert_gone(processes, *, within=20.0):
-    end = time.monotonic() + within
-    while alive := [process for process in processes if running(process)]:
-        assert time.monotonic() < end, alive
-        time.sleep(0.1)
-
-
-def running(process):
+def gone(process):
     try:
-        return process.status() != psutil.STATUS_ZOMBIE
+        return process.status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
-        return False
+        return True
 
 
 def test_heads_that_the_recipe_does_not_say_are_counted_before_an_engine_starts(model, tmp_path):
@@ -145,7 +135,7 @@ def test_a_worker_that_is_killed_is_an_engine_that_died(engine, policy):
     assert time.monotonic() - begun < DEADLINE
     (incident,) = engine.incidents()
     assert "has died and is replaced" in incident
-    assert_gone(processes)
+    eventually(lambda: all(map(gone, processes)))
 
 
 def test_workers_that_hang_go_with_their_engine(engine, policy):
@@ -155,4 +145,4 @@ def test_workers_that_hang_go_with_their_engine(engine, policy):
     hanging = slot.actor.hang.remote()
     assert ray.wait([hanging], timeout=2.0) == ([], [hanging])
     processes[0].kill()
-    assert_gone(processes)
+    eventually(lambda: all(map(gone, processes)))

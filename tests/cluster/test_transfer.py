@@ -9,7 +9,7 @@ import torch
 
 from prorl.cluster.settings import DIRECT_SINCE
 from prorl.cluster.survey import installed
-from support.cluster import RUNNER, actors, answers, ask, cluster_recipe, config_of, engine_settings
+from support.cluster import PROBE, RUNNER, actors, answers, ask, cluster_recipe, config_of, engine_settings
 from support.learners import settings_of
 
 pytest.importorskip("vllm")
@@ -57,9 +57,7 @@ class Bench:
             return ray.remote(WiredEngine).options(**process).remote(settings, str(folder), index)
 
         engine = RayEngine(start, 2, settings, deadline=DEADLINE, sharing=sharing)
-        self.backend = RayBackend(
-            self._cluster, engine, Judge(), learner, probe=range(0, 264, 33), keep_copy=False
-        )
+        self.backend = RayBackend(self._cluster, engine, Judge(), learner, probe=PROBE, keep_copy=False)
 
     def learn(self, factor=1.05):
         ray.get([rank.change.remote(factor) for rank in self.ranks])

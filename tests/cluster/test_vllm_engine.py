@@ -18,6 +18,7 @@ from prorl.local.backend import SyncError, halves, require_agreement
 from prorl.types import Action, PromptActions
 from support.cluster import (
     ENDS,
+    PROBE,
     RUNNER,
     SECOND_RUNNER,
     answers,
@@ -36,7 +37,6 @@ from support.learners import HPARAMS, updated
 pytest.importorskip("vllm")
 pytestmark = [pytest.mark.cluster, pytest.mark.filterwarnings("default")]
 
-PROBE = tuple(range(0, 264, 33))
 TOLERANCE = 1e-4
 EMBEDDING = "model.embed_tokens.weight"
 

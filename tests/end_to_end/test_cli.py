@@ -21,7 +21,7 @@ from prorl.control.decide import TOLD_TO_STOP
 from prorl.control.events import CommandGiven, Resumed, Stepped, Stopped
 from prorl.envs.sandbox.sandbox import probe
 from prorl.run.layout import holder
-from support.commands import done, refused, tree
+from support.commands import done, prorl, refused, tree
 from support.runs import events, folders, of_kind
 
 # -- what the program says about itself
@@ -95,6 +95,26 @@ def test_the_doctor_refuses_what_means_nothing():
     assert "--backend ray" in refused("doctor", "--address", "auto")
     placed = refused("doctor", "--recipe", "nano", "--gpus", "8", "steps=5", "cluster.engines=4")
     assert placed == "--gpus chooses the placement itself: leave out cluster.engines=4, or leave out --gpus"
+    wanted = ("doctor", "--recipe", "prorl_v2")
+    told = refused(*wanted, "--separate", "cluster.learners=12", "cluster.engines=20")
+    assert told == "the recipe says where its processes go: leave out --separate, or add --gpus"
+    told = refused(*wanted, "--backend", "ray", "--gpu-memory", "24")
+    assert told.startswith("--gpu-memory is about GPUs that may not be there: add --gpus, or leave it out")
+    staleness = ("sampling.max_staleness=1", "mismatch.kind=tis", "learner.old_logprobs=learner")
+    assert "leave out --separate and sampling.max_staleness" in refused(*wanted, "--gpus", "1", *staleness)
+    for option in (("--gpu-memory", "inf"), ("--gpus", "5000"), ("--gpus", "8", "--nodes", "5000")):
+        assert prorl(*wanted, *option).exit_code == 2
+
+
+def test_the_doctor_plans_what_suits_several_ranks_and_refuses_it_for_one(tmp_path):
+    recipe = tmp_path / "shared.yaml"
+    recipe.write_text("extends: prorl_v2\nbackend: ray\ncluster: {colocate: true, learners: 2, engines: 2}\n")
+    wanted = ("doctor", "--recipe", recipe, "--separate", "--gpus")
+    text = done(*wanted, "32", "cluster.offload=true")
+    assert "cluster.learners=8 cluster.engines=24 cluster.colocate=false cluster.tensor_parallel=1" in text
+    assert "moments" not in text
+    assert "but cluster.learners is 1" in refused(*wanted, "4", "cluster.offload=true")
+    assert "cluster.learners=1 cluster.engines=3" in done(*wanted, "4")
 
 
 def test_a_recipe_without_data_sets_has_nothing_to_prepare():

@@ -1,8 +1,9 @@
-"""A random checkpoint of a shape that vLLM decodes on a CPU, with tied embeddings; and what engines are asked."""
+"""What tests of the cluster share: a model that vLLM decodes on a CPU, Ray, and what engines are asked."""
 
 import dataclasses
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +12,20 @@ from transformers import GenerationConfig
 
 from prorl.cluster.settings import EngineSettings
 from prorl.cluster.weights import Weights, crc
+from prorl.config.recipe import load_recipe
 from prorl.config.schema import RunConfig, ShapeConfig
+from prorl.lab.watch.console import Console
 from prorl.learn.base_model import build_model, train_tokenizer
 from prorl.learn.learner import TorchLearner
 from prorl.learn.model import load_model
+from prorl.session import start_run
 from prorl.types import Completion, Request, Sampling
 from support.learners import learner
 from support.recipes import recipe
+from support.runs import quiet
 
 CONTEXT = 192
+PROBE = tuple(range(0, 264, 33))
 ENDS = range(24)  # token ids that end a response too, so that random responses differ in length
 SECOND_RUNNER = os.environ.get("TRITON_INTERPRET") == "1"  # `support/second_runner`
 RUNNER = f"vllm.v1.worker.{'cpu.model_runner' if SECOND_RUNNER else 'cpu_model_runner'}"
@@ -31,7 +37,7 @@ def runner_of(worker: Any) -> str:
 
 
 def write_model(folder: Path, *, seed: int = 0) -> Path:
-    """Heads of 32 dimensions, the least for vLLM's attention on a CPU."""
+    """A random checkpoint with heads of 32 dimensions, the least for vLLM on a CPU, and tied embeddings."""
     tokenizer = train_tokenizer(["Say 1 + 2 between the tags."] * 4, 300)
     shape = ShapeConfig(
         architecture="qwen3",
@@ -47,6 +53,48 @@ def write_model(folder: Path, *, seed: int = 0) -> Path:
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
+
+
+@contextmanager
+def local_ray(cpus: int) -> Iterator[None]:
+    """Ray on this machine, with so many CPUs to give."""
+    import ray
+
+    ray.init(address="local", num_cpus=cpus, include_dashboard=False, log_to_driver=False)
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+@contextmanager
+def ray_nodes(head: dict[str, Any], *others: dict[str, Any]) -> Iterator[Any]:
+    """A cluster whose nodes, all on this machine, have so many CPUs and say that they have so many GPUs."""
+    from ray.cluster_utils import Cluster
+
+    cluster = Cluster(initialize_head=True, head_node_args=head | {"include_dashboard": False})
+    try:
+        for node in others:
+            cluster.add_node(**node)
+        cluster.wait_for_nodes()
+        yield cluster
+    finally:
+        cluster.shutdown()
+
+
+def write_nvidia_smi(folder: Path, *rows: str) -> Path:
+    """A program that says so of the GPUs of a machine."""
+    program = folder / "nvidia-smi"
+    asked = '[ "$1" = --query-gpu=memory.total,driver_version ] || exit 1'
+    program.write_text("\n".join(["#!/bin/sh", asked, *(f"echo '{row}'" for row in rows), ""]))
+    program.chmod(0o755)
+    return program
+
+
+def finished(recipe_file: Path, run: Path, console: Console | None = None) -> Path:
+    """The run of a recipe, at its end."""
+    assert start_run(load_recipe(str(recipe_file)), run, console or quiet()).stopped == "done"
+    return run
 
 
 def cluster_recipe(

@@ -14,6 +14,7 @@ from prorl.run.layout import RUNS
 from prorl.run.supervise import FAILED
 
 PLACED = tuple(f"cluster.{key}=" for key in ("learners", "engines", "colocate", "tensor_parallel"))
+MOST = 4096  # GPUs and nodes, as many processes as a recipe may ask for
 
 
 def doctor(
@@ -24,9 +25,13 @@ def doctor(
     recipe: Annotated[
         str | None, Option(help="Plan this recipe on GPUs, and see if its data are there.")
     ] = None,
-    gpus: Annotated[int | None, Option(min=1, help="Over all nodes; default: the recipe's, or 8.")] = None,
-    nodes: Annotated[int | None, Option(min=1, help="That hold them; default: one for every eight.")] = None,
-    gpu_memory: Annotated[float, Option(min=1, help="Memory of each of them in GiB.")] = GPU_MEMORY,
+    gpus: Annotated[
+        int | None, Option(min=1, max=MOST, help="Over all nodes; default: the recipe's, or 8.")
+    ] = None,
+    nodes: Annotated[
+        int | None, Option(min=1, max=MOST, help="That hold them; default: one for every eight.")
+    ] = None,
+    gpu_memory: Annotated[float, Option(min=1, max=1e6, help="Memory of each of them in GiB.")] = GPU_MEMORY,
     separate: Annotated[bool, Option(help="Engines and learner on GPUs of their own.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -45,9 +50,11 @@ def doctor(
         "--separate": separate,
         "--gpu-memory": gpu_memory != GPU_MEMORY,
     }
-    planning = [*changes, *(option for option, said in asked.items() if said)]
-    if recipe is None and planning:
+    options = [option for option, said in asked.items() if said]
+    if recipe is None and (planning := [*changes, *options]):
         fail(f"{planning[0]} is about a recipe: name one with --recipe")
+    if backend == "ray" and gpus is None and options:
+        fail(f"{options[0]} is about GPUs that may not be there: add --gpus, or leave it out")
     placed = next((change for change in changes if change.startswith(PLACED)), None)
     if gpus is not None and placed is not None:
         fail(f"--gpus chooses the placement itself: leave out {placed}, or leave out --gpus")
@@ -60,9 +67,13 @@ def doctor(
         from prorl.config.recipe import load_recipe
 
         where = [] if address is None else [f"cluster.address={address}"]
-        config = load_recipe(recipe, ["backend=ray", *where, *changes])
+        told = ["backend=ray", *where, *changes]
+        # What else a recipe says of its cluster, as that it offloads, may suit only several.
+        several = [f"cluster.{role}={gpus}" for role in ("learners", "engines")] if gpus else []
+        config = load_recipe(recipe, [*told, *several])
         if backend == "local" or gpus is not None:
             planned = plan_gpus(config, gpus, nodes=nodes, gpu_memory=gpu_memory, separate=separate)
+            load_recipe(recipe, [*told, *planned.settings.split()])  # what does not suit those is refused
     found: list[Finding] = []
     if backend == "ray":
         from prorl.cluster.estimate import examine

@@ -201,10 +201,10 @@ class Placement:
     @property
     def settings(self) -> str:
         """Overrides that give a recipe this placement."""
-        said = f"cluster.learners={self.learner_ranks} cluster.engines={self.engines}"
-        if self.tensor_parallel > 1:
-            said += f" cluster.tensor_parallel={self.tensor_parallel}"
-        return said + " cluster.colocate=true" * self.colocated
+        return (
+            f"cluster.learners={self.learner_ranks} cluster.engines={self.engines} "
+            f"cluster.colocate={str(self.colocated).lower()} cluster.tensor_parallel={self.tensor_parallel}"
+        )
 
     @property
     def problems(self) -> tuple[str, ...]:
@@ -285,7 +285,9 @@ def place(size: Size, demand: Demand, hardware: Hardware, *, separate: bool = Fa
     if not separate:
         return arrange(size, demand, hardware)
     if gpus < 2:
-        raise ProrlError("separate placement needs at least 2 GPUs: leave out --separate")
+        raise ProrlError(
+            "separate placement needs at least 2 GPUs: leave out --separate and sampling.max_staleness"
+        )
     learners = max(1, round(gpus * LEARNER_SHARE))
     node, sampling = gpus // nodes, gpus - learners
     powers = [wide for wide in range(1, node + 1) if wide & (wide - 1) == 0]

@@ -120,7 +120,7 @@ def join(address: str | None, *, cpus: int | None = None) -> None:
         if port.isdecimal() and "://" not in address:  # fail at once where Ray would try for minutes
             socket.create_connection((host, int(port)), timeout=CONNECT_SECONDS).close()
         ray.init(address=address, **options)
-    except OSError as error:
+    except (OSError, ValueError) as error:  # the second of what is no address, such as a host without a port
         raise ClusterError(
             f"no Ray cluster answers at {address} ({error}): start one with `ray start --head`, leave "
             "cluster.address out to use this machine alone, or set RAY_AUTH_MODE=token if that cluster asks for one"
@@ -164,7 +164,7 @@ class Slot:
     begun: tuple[Any, ...] = ()  # what an engine that was started anew was asked before `pending`
     disproved: bool = False  # an engine here has not served what was published since the last sync
     unsent: list[int] = field(default_factory=list)  # numbers of items that a judge has not been sent yet
-    started: bool = True  # false for a judge that was started anew and has not answered yet
+    started: bool = True  # false for an actor that was started anew and has not answered yet
     out: JudgeOutError | None = None  # in its last answer
 
 
@@ -198,24 +198,34 @@ class Pool:
         return [slot for slot in busy if slot.pending in ready or slot.due <= time.monotonic()]
 
     def _restart(
-        self, slot: Slot, lost: Exception, *, silence: str = "", again: str, proven: str, help: str = ""
+        self,
+        slot: Slot,
+        lost: Exception,
+        *,
+        silence: str = "",
+        again: str,
+        proven: str,
+        help: str = "",
+        hopeless: str = "",
     ) -> None:
-        """Start another actor for a lost one. Raises LostError where it was one too many."""
+        """Start another actor for a lost one. Raises LostError where that one was one too many, or `hopeless`."""
         slot.restarts += 1
         failed = isinstance(lost, (FaultError, ProrlError))
         how, why = "has failed" if failed else "has died", f": {reason(lost)}"
         if isinstance(lost, OverdueError):
             how, why = f"was silent{silence}", ""
         if slot.restarts > MOST_RESTARTS:
+            hopeless = f"the {slot.restarts}th {proven}"
+        if hopeless:
             raise LostError(
-                f"{self._role} {slot.index} {how}, the {slot.restarts}th {proven}: check memory and logs of its "
-                f"node{help}{why}"
+                f"{self._role} {slot.index} {how}, {hopeless}: check memory and logs of its node{help}{why}"
             ) from lost
         self._tell(
             f"{self._role} {slot.index} {how} and is replaced, {len(slot.owed)} responses are {again} again{why}"
         )
         ray.kill(slot.actor)  # one that hangs holds its place
-        slot.actor, slot.pending = self._start(slot.index), None
+        slot.actor, slot.started = self._start(slot.index), False
+        slot.pending, slot.begun = None, ()
 
 
 def results(references: Sequence[Any], *, within: float | None = None) -> list[Any]:

@@ -16,7 +16,7 @@ from typing import Any
 
 import ray
 
-from prorl.cluster.cluster import LOST, TRANSFER_SECONDS, Pool, Slot, reason, result
+from prorl.cluster.cluster import LOST, TRANSFER_SECONDS, OverdueError, Pool, Slot, reason, result
 from prorl.cluster.settings import EngineSettings, GpuSharing, free_address, use_interface_of
 from prorl.cluster.weights import Copies, Published, Receivers
 from prorl.local.backend import SyncError, require_agreement
@@ -60,7 +60,7 @@ class RayEngine(Pool):
         `shared_queue`: an engine is given requests as it has rows for them, not all of its work at once.
 
         `deadline` is in seconds: an engine that takes longer to start, to take new weights or to decode another
-        token is replaced as if it had died.
+        token is replaced as if it had died, once if the next one is silent from its start.
         """
         self._settings, self._deadline, self._sharing = settings, deadline, sharing
         self._rows = settings.max_rows if shared_queue else math.inf  # that an engine may owe
@@ -148,16 +148,18 @@ class RayEngine(Pool):
                 slot.pending, slot.due = slot.actor.call.remote("poll"), self._due()
 
     def _hand_out(self) -> None:
-        """Give queued requests, whole, to the engine that owes the fewest tokens, while that one may owe more."""
+        """Give queued requests, whole, to the engine that owes the fewest tokens of those that may owe more."""
         if self._queue:
             self._serve()
         work: dict[int, list[tuple[Request, int]]] = {}
         loads = [sum(request.sampling.limit for request in slot.owed.values()) for slot in self._slots]
         given = 0
         for request in self._queue:
-            index = min(range(len(self._slots)), key=loads.__getitem__)
-            if (owed := len(self._slots[index].owed)) and owed + request.samples > self._rows:
+            most = self._rows - request.samples
+            able = [slot.index for slot in self._slots if not slot.owed or len(slot.owed) <= most]
+            if not able:
                 break
+            index = min(able, key=loads.__getitem__)
             given += 1
             loads[index] += request.samples * request.sampling.limit
             self._slots[index].owed |= {(request.draw, sample): request for sample in request.numbers}
@@ -264,6 +266,8 @@ class RayEngine(Pool):
             proven="since the last sync",
             help="; where it only needs longer, raise cluster.engine_deadline, and where its node is gone, resume "
             "with fewer cluster.engines",
+            # A node that is gone, or in trouble, is not waited for again and again.
+            hopeless="as it started anew" if isinstance(lost, OverdueError) and not slot.started else "",
         )
         told = self._published
         assert told is not None, "an engine is asked for nothing before it has weights"
@@ -275,6 +279,7 @@ class RayEngine(Pool):
         """Wait for what `_begin` asked for."""
         installed, scored, added = begun
         _wait(installed, slot.due)
+        slot.started = True
         self._require_proof(slot, _wait(scored, slot.due))
         _wait(added, slot.due)
 

@@ -84,6 +84,8 @@ def estimates(config: RunConfig, plan: Plan) -> Iterator[str]:
 
 
 def _local_memory(config: RunConfig, plan: Plan, size: Size) -> str:
+    from prorl.learn.packing import MOST_KEYS  # and torch, for which plans of a cluster need not wait
+
     demand = _demand(config, plan)
     # Left open it is as many as there is memory for.
     workers = config.workers if device_kind(config) == "cpu" else 0
@@ -96,12 +98,19 @@ def _local_memory(config: RunConfig, plan: Plan, size: Size) -> str:
     kept = max(1, workers) * capacity.activations(
         size, passes, half=demand.half, checkpointed=demand.activation_checkpointing
     )
+    apart = demand.half or demand.activation_checkpointing or config.learner.compile
+    copied = ""
+    if device_kind(config) == "cpu" and not apart:
+        # Most where half of a pass is one text, whose keys every position of the other half copies.
+        keys = min(MOST_KEYS, (passes // 2) ** 2)
+        more = max(1, workers) * capacity.kv_cache(size, keys, half=False)
+        copied = f" and up to about {_gib(more)} more where responses share a prompt"
     cache = capacity.kv_cache(size, config.engine.max_rows * demand.response_limit, half=False)
     copies = capacity.checkpoint_copies(size, share=1)
     copies *= capacity.pinned(size, shards=1) if device_kind(config) == "cuda" else 1
     return (
         f"memory: weights, gradients, optimizer and copies {_gib(held)}, "
-        f"activations of a micro-batch about {_gib(kept)}, "
+        f"activations of a micro-batch about {_gib(kept)}{copied}, "
         f"key-value cache at most {_gib(cache)} (engine.max_rows rows at the limit), "
         f"host memory while a checkpoint is written {_gib(copies)} "
         f"and for a step's responses at most {_gib(capacity.SAMPLED * demand.sampled_tokens)}"
@@ -156,6 +165,8 @@ def plan_gpus(
     if gpus is not None or not said:
         separate |= config.sampling.max_staleness > 0
         return capacity.place(size, demand, hardware, separate=separate)
+    if separate:
+        raise ProrlError("the recipe says where its processes go: leave out --separate, or add --gpus")
     learners = None if asked.colocate else asked.learners
     hardware = replace(hardware, gpus=sum(places(config)))
     return capacity.arrange(size, demand, hardware, learners=learners, tensor_parallel=asked.tensor_parallel)

@@ -176,7 +176,7 @@ class RayJudge(Pool):
             answer: _Answer = result(slot.pending, within=TRANSFER_SECONDS)
         except LOST as error:
             self._restart(slot, error, again="judged", proven="without a verdict between them")
-            slot.started, slot.unsent = False, list(slot.owed)
+            slot.unsent = list(slot.owed)
             return []
         judged, replaced, slot.out = answer
         self._replaced.update(replaced)

@@ -215,7 +215,7 @@ def gpus() -> tuple[tuple[float, ...], str]:
 
 def installed() -> dict[str, str]:
     """Versions in this Python, without importing anything; empty where a package is missing."""
-    found = {one.name: one.version for one in distributions()}
+    found = {one.name: one.version for one in reversed([*distributions()])}  # the first of a name is imported
     # vLLM has another name where it is built for CPUs.
     return {name: found.get(name) or found.get(f"{name}-cpu", "") for name in (*RANGES, "prorl")}
 
