@@ -6,11 +6,12 @@ import pytest
 from transformers import MambaConfig, Qwen2Config, T5Config
 
 from prorl.cluster import estimate
-from prorl.cluster.capacity import pinned
+from prorl.cluster.capacity import TILED_KEYS, pinned
 from prorl.cluster.estimate import choose_backend, dry_run, estimates, machine_findings, model_size, plan_gpus
 from prorl.cluster.survey import no_compiler
 from prorl.config.recipe import RecipeError
 from prorl.control.plan import make_plan
+from prorl.learn.packing import MOST_KEYS
 from support.cluster import write_nvidia_smi
 from support.recipes import recipe
 
@@ -112,6 +113,10 @@ def test_an_estimate_is_what_is_worked_out_by_hand(settings, text):
 )
 def test_responses_share_no_prompt_where_each_has_a_row_of_its_own(settings):
     assert "share a prompt" not in said(**settings)
+
+
+def test_keys_in_tiles_are_bounded_as_the_learner_bounds_them():
+    assert TILED_KEYS == MOST_KEYS
 
 
 def test_parameters_are_counted_from_the_shape_of_a_base_to_be_made():

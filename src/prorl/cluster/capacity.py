@@ -22,6 +22,7 @@ LEARNED = 8  # bytes of a response's token: 32 bits each for the token and its l
 SAMPLED = LEARNED + 4  # and in the driver about four characters of text
 PROCESS = 2 * GIB  # on a GPU: CUDA context, NCCL and cuBLAS buffers, graphs
 LOGITS = 3 * FLOAT32 * 2**27  # a chunk of logits of the default size, its logarithm and a gradient
+TILED_KEYS = 2**18  # as `learn/packing.py: MOST_KEYS`, which would be imported with torch
 BLOCK = 16  # token positions that an engine's cache gives out together
 FEWEST_ROWS = 16  # responses at full length that an engine must hold: one group
 LEARNER_SHARE = 0.25  # of the GPUs where learning has its own, about its share of the work (docs/scaling.md)

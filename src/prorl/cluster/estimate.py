@@ -84,8 +84,6 @@ def estimates(config: RunConfig, plan: Plan) -> Iterator[str]:
 
 
 def _local_memory(config: RunConfig, plan: Plan, size: Size) -> str:
-    from prorl.learn.packing import MOST_KEYS  # and torch, for which plans of a cluster need not wait
-
     demand = _demand(config, plan)
     # Left open it is as many as there is memory for.
     workers = config.workers if device_kind(config) == "cpu" else 0
@@ -102,7 +100,7 @@ def _local_memory(config: RunConfig, plan: Plan, size: Size) -> str:
     copied = ""
     if device_kind(config) == "cpu" and not apart:
         # Most where half of a pass is one text, whose keys every position of the other half copies.
-        keys = min(MOST_KEYS, (passes // 2) ** 2)
+        keys = min(capacity.TILED_KEYS, (passes // 2) ** 2)
         more = max(1, workers) * capacity.kv_cache(size, keys, half=False)
         copied = f" and up to about {_gib(more)} more where responses share a prompt"
     cache = capacity.kv_cache(size, config.engine.max_rows * demand.response_limit, half=False)
