@@ -81,7 +81,7 @@ def resume_run(
         require_tracker(config.log)
         checkpoint = store.latest_checkpoint()
         if config != before:
-            require_overrides(config, checkpoint.reached())
+            require_overrides(config, checkpoint.reached)
         session = _session_at(store, checkpoint, config, console)
         if config != before:
             write_atomic(folder / CONFIG, encode_json(to_json(config), indent=2))
@@ -119,7 +119,7 @@ def branch_run(
     with console.counting("preparing data") as counted:
         build.prepare_own_data(config, counted)
     session = _session_at(parent, checkpoint, config, console)
-    asked = hparams_now(make_plan(before), checkpoint.reached())
+    asked = hparams_now(make_plan(before), checkpoint.reached)
     asks = hparams_at(make_plan(config), checkpoint.step)
     with session:
         begun = Resumed(
@@ -145,7 +145,7 @@ def _validated(config: RunConfig, hparams: HParams) -> tuple[object, ...]:
 def _session_at(store: RunStore, checkpoint: Checkpoint, config: RunConfig, console: Console) -> Session:
     """All that a recipe needs to go on from a checkpoint."""
     require_memory(config)
-    held = checkpoint.reached().reference is not None
+    held = checkpoint.reached.reference is not None
     if make_plan(config).needs_reference and not held:
         raise RecipeError(
             f"{store.folder} was begun without a KL penalty, so it holds no reference to pay one to: "

@@ -115,7 +115,7 @@ def branch(
     meanwhile: what is copied is never changed, at most deleted. Then, or if journal or reference are damaged or there
     is no room, this raises StorageError and removes what was begun.
     """
-    steps = {0, checkpoint.step, checkpoint.reached().best_step or 0}
+    steps = {0, checkpoint.step, checkpoint.reached.best_step or 0}
     references = (parent.folder / REFERENCES).glob("[!.]*")
     chosen = [
         *(path for path in map(parent.checkpoint_folder, steps) if intact(path)),
@@ -178,7 +178,7 @@ def _led_to(store: RunStore, checkpoint: Checkpoint) -> tuple[list[Event], RunSt
         past = list(map(from_record, read_journal(store.journal.path, checkpoint.journal_size)))
     except ValueError as error:
         raise StorageError(f"{store.journal.path} cannot be followed: {error}") from error
-    saved, state = checkpoint.reached(), fold(past)
+    saved, state = checkpoint.reached, fold(past)
     if replace(state, asked=saved.asked) != saved:  # what is left asked at a stop was less in older versions
         raise StorageError(
             f"the journal of {store.folder} does not lead to the state saved in {checkpoint.path}: "

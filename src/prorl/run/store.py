@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -36,7 +36,7 @@ FIRST_REFERENCE = "ref_000"
 _LOG = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Checkpoint:
     """A checkpoint that was found whole."""
 
@@ -46,6 +46,7 @@ class Checkpoint:
     journal_size: int  # bytes of the journal that led to it, and ...
     journal_hash: str  # ... its running hash
 
+    @cached_property
     def reached(self) -> RunState:
         """The state it was saved in; StorageError if that is another version's."""
         try:
