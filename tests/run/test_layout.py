@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from prorl.envs.errors import ProrlError
-from prorl.run.layout import RUNS, run_at, run_folder
+from prorl.run.layout import RUNS, is_born, run_at, run_folder
 
 
 @pytest.mark.parametrize("holds", [None, "", "config.json"])  # nothing, a folder, a model of the same name
@@ -36,3 +36,7 @@ def test_a_run_as_given_comes_first_and_what_is_nowhere_is_as_given(tmp_path, mo
 def test_a_step_is_a_number(said):
     with pytest.raises(ProrlError, match=f"{said}: say RUN@STEP"):
         run_at(said)
+
+
+def test_a_folder_that_cannot_be_looked_into_holds_no_checkpoint(tmp_path):
+    assert not is_born(tmp_path / (300 * "n"))

@@ -46,6 +46,7 @@ STATUSES = (
 )
 
 LASTING = {errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EEXIST}
+LASTING |= {errno.ENAMETOOLONG}
 """What a trainer that cannot begin would meet again."""
 
 app = typer.Typer(

@@ -76,7 +76,9 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 def is_born(folder: Path) -> bool:
     """Whether the run in this folder has a checkpoint, so that it can be resumed."""
-    return any((folder / CHECKPOINTS).glob("step_*"))
+    with suppress(OSError):  # a file server is away for a moment, or the name is too long for any folder
+        return any((folder / CHECKPOINTS).glob("step_*"))
+    return False
 
 
 def step_name(step: int) -> str:
