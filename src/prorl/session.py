@@ -27,7 +27,7 @@ from prorl.loop import Run, train
 from prorl.rollout.partial import InHand
 from prorl.run.checkpoint import Checkpointer
 from prorl.run.journal import EventLog
-from prorl.run.layout import CONFIG, EVALS, TOKENIZER, is_born, removed_on_failure, require_new
+from prorl.run.layout import CONFIG, EVALS, TOKENIZER, removed_on_failure, require_new
 from prorl.run.process import Interrupt, alive
 from prorl.run.resume import begin, branch, resume
 from prorl.run.store import Checkpoint, RunStore
@@ -54,13 +54,16 @@ def start_run(
     with console.progress("warming up the base") as progress:
         base = build.base_model(config, progress)
     session = build.build_session(config, base, tasks=tasks)
-    with (
-        session,
-        removed_on_failure(folder, lambda: is_born(folder) or any((folder / EVALS).glob("*/base.*"))),
-        RunStore.create(folder, to_json(config), report=console.say) as store,
-    ):
-        console.say(f"run directory: {folder}")
-        return _run(session, store, None, console, interrupt)
+    store: RunStore | None = None
+
+    def is_kept() -> bool:
+        return (store is not None and store.has_saved) or any((folder / EVALS).glob("*/base.*"))
+
+    with session, removed_on_failure(folder, is_kept):
+        store = RunStore.create(folder, to_json(config), report=console.say)
+        with store:
+            console.say(f"run directory: {folder}")
+            return _run(session, store, None, console, interrupt)
 
 
 def resume_run(

@@ -286,6 +286,15 @@ def test_a_state_that_cannot_be_read_names_no_best_and_ends_no_run(store):
     assert list(store.checkpoints()) == [2]
 
 
+def test_a_run_whose_checkpoints_are_gone_goes_on_and_saves_new_ones(checkpointer, store, go):
+    keep = checkpointer()
+    go(keep, 1)
+    store.finish_writing()
+    shutil.rmtree(store.checkpoint_folder(1).parent)
+    go(keep, 2)
+    assert saved(store) == {2: "2"}
+
+
 def test_a_damaged_checkpoint_never_counts_as_the_newest(store):
     train(store, 1, 2, 3)
     (store.checkpoint_folder(3) / "model").unlink()
