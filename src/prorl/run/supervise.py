@@ -133,7 +133,7 @@ class Supervisor:
         command, environment = self._first, {**HASHING, **os.environ}
         with _blocked(self._awaited) as mask:
             while True:
-                ending = self._watch(self._start(command, environment, mask))
+                ending = self._live(command, environment, mask)
                 command = self._again if self._born else self._first
                 if self._is_final(ending):
                     return ending.status
@@ -175,6 +175,15 @@ class Supervisor:
         if self._born:
             return f"see {self._folder / LOG}, then go on with: prorl resume {self._folder}"
         return "nothing was saved yet; what it printed above says why, then begin it again"
+
+    def _live(self, command: Sequence[str], environment: Mapping[str, str], mask: set[int]) -> Ending:
+        """One trainer, from its start to its end."""
+        try:
+            trainer = self._start(command, environment, mask)
+        except OSError as error:  # for want of memory or processes, which may pass
+            self._log(f"no trainer can be started: {error}")
+            return Ending(status=CRASHED, beat=None, reached=0, hung=False)
+        return self._watch(trainer)
 
     def _start(
         self, command: Sequence[str], environment: Mapping[str, str], mask: set[int]
