@@ -29,7 +29,8 @@ BASE_RESULTS = ("measurement/rules.json", "measurement/base.parquet")
 _ESSENTIAL = {
     TOKENIZER: "the files in tokenizer/ are not those it was started with: restore them",
     ROWS: "its data is not what it was started with: restore it",
-    PROBLEMS: "its tasks no longer ask the problems it was started with: restore the code or data of the tasks",
+    PROBLEMS: "its tasks no longer ask the problems it was started with: restore the code or data of the tasks, or "
+    "PYTHONHASHSEED (0 under a supervisor) if one of them goes through a set",
 }
 
 
