@@ -4,6 +4,7 @@ The environment is what else the bits of a result depend on. A run is not resume
 problems; what only rounds differently, as another version of torch does, is said and journalled.
 """
 
+import glob
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
@@ -124,7 +125,8 @@ def branch(
         parent.folder / TOKENIZER,
         *(parent.folder / EVALS / name for name in BASE_RESULTS),
     ]
-    for left in folder.parent.glob(f".{folder.name}{files.TEMPORARY}*"):  # by one that was killed meanwhile
+    # By one that was killed meanwhile.
+    for left in folder.parent.glob(f".{glob.escape(folder.name)}{files.TEMPORARY}*"):
         shutil.rmtree(left, ignore_errors=True)
     try:
         parent.require_history(checkpoint)
