@@ -460,6 +460,7 @@ def test_waits_double_up_to_the_longest():
 def test_an_ending_says_what_is_known():
     beat = Beat(pid=1, count=1, phase="sync", deadline=1.0, step=9, at=0.0)
     assert str(Ending(status=-9, beat=None, reached=0, hung=False)) == "the trainer was killed by SIGKILL"
+    assert str(Ending(status=-40, beat=None, reached=0, hung=False)) == "the trainer was killed by 40"
     assert str(Ending(status=70, beat=beat, reached=9, hung=False)) == (
         "the trainer ended with status 70 at step 9 in phase 'sync'"
     )

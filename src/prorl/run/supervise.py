@@ -101,7 +101,8 @@ class Ending:
         if self.status == NO_MEMORY:
             return f"the trainer stopped{place} for want of memory, saved"
         if self.status < 0:
-            return f"the trainer was killed by {signal.Signals(-self.status).name}{place}"
+            names = {kind.value: kind.name for kind in signal.Signals}  # most real-time signals have none
+            return f"the trainer was killed by {names.get(-self.status, -self.status)}{place}"
         return f"the trainer ended with status {self.status}{place}"
 
 
