@@ -27,7 +27,7 @@ from prorl.loop import Run, train
 from prorl.rollout.partial import InHand
 from prorl.run.checkpoint import Checkpointer
 from prorl.run.journal import EventLog
-from prorl.run.layout import CONFIG, EVALS, TOKENIZER, removed_on_failure, require_new
+from prorl.run.layout import CONFIG, EVALS, TOKENIZER, holder, removed_on_failure, require_new
 from prorl.run.process import Interrupt, alive
 from prorl.run.resume import begin, branch, resume
 from prorl.run.store import Checkpoint, RunStore
@@ -57,7 +57,9 @@ def start_run(
     store: RunStore | None = None
 
     def is_kept() -> bool:
-        return (store is not None and store.has_saved) or any((folder / EVALS).glob("*/base.*"))
+        saved = store is not None and store.has_saved
+        # Somebody may have begun the same run at this moment.
+        return saved or holder(folder) is not None or any((folder / EVALS).glob("*/base.*"))
 
     with session, removed_on_failure(folder, is_kept):
         store = RunStore.create(folder, to_json(config), report=console.say)
@@ -154,7 +156,12 @@ def _session_at(store: RunStore, checkpoint: Checkpoint, config: RunConfig, cons
             f"{store.folder} was begun without a KL penalty, so it holds no reference to pay one to: "
             "keep kl.coef at 0, or start a new run"
         )
-    tasks, tokenizer = checked_tasks(config, console), store.folder / TOKENIZER
+    tokenizer = store.folder / TOKENIZER
+    if not tokenizer.is_dir():
+        raise StorageError(
+            f"{tokenizer} is missing, without which the run cannot go on: restore it from a copy"
+        )
+    tasks = checked_tasks(config, console)
     return build.build_session(config, checkpoint.path, tokenizer=tokenizer, tasks=tasks, with_reference=held)
 
 

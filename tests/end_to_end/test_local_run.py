@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from contextlib import ExitStack
 from io import StringIO
 from itertools import pairwise
 from pathlib import Path
@@ -17,6 +18,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, CohereConfig, Cohe
 from prorl.config.recipe import load_recipe
 from prorl.control.events import Stepped
 from prorl.control.state import fold, from_json
+from prorl.envs.files import StorageError
 from prorl.lab.evals.evaluation_store import evaluations, read_evaluation
 from prorl.lab.watch.console import Console
 from prorl.learn.llama import unsupported_reason
@@ -165,6 +167,23 @@ def test_a_model_whose_logits_are_scaled_is_refused(write_recipe, models, tmp_pa
     with pytest.raises(ModelError, match="Cohere"):
         start_run(recipe, tmp_path / "run", quiet())
     assert not (tmp_path / "run").exists()
+
+
+def test_who_comes_second_does_not_remove_what_another_has_begun_at_the_same_moment(
+    write_recipe, tmp_path, monkeypatch
+):
+    recipe, run, create = load_recipe(str(write_recipe(tmp_path))), tmp_path / "run", RunStore.create
+
+    with ExitStack() as first:
+
+        def come_second(*arguments, **settings) -> RunStore:
+            first.enter_context(create(*arguments, **settings))
+            return create(*arguments, **settings)
+
+        monkeypatch.setattr(RunStore, "create", come_second)
+        with pytest.raises(StorageError, match="is being trained by"):
+            start_run(recipe, run, quiet())
+        assert (run / "config.json").exists()
 
 
 def test_what_a_run_has_saved_is_kept_when_it_fails_although_its_checkpoints_were_moved_away(
