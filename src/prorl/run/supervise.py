@@ -175,7 +175,7 @@ class Supervisor:
     def _way_on(self) -> str:
         if self._born:
             return f"see {self._folder / LOG}, then go on with: prorl resume {self._folder}"
-        return "nothing was saved yet; what it printed above says why, then begin it again"
+        return "nothing was saved yet: mend what it printed above, if anything, and begin it again"
 
     def _live(self, command: Sequence[str], environment: Mapping[str, str], mask: set[int]) -> Ending:
         """One trainer, from its start to its end."""
