@@ -75,6 +75,8 @@ def test_what_can_be_typed(words, command, settings, text):
         (["puase"], "'puase' is no command: did you mean 'pause'?"),
         (["xyzzy"], "'xyzzy' is no command: there are pause, resume"),
         (["pause", "now"], "'now' is no command"),
+        (["kl.coef", "5e-4"], "'kl.coef' is no command: did you mean 'kl.coef=VALUE'?"),
+        (["clip.hgh"], "did you mean 'clip.high=VALUE'?"),
         (["note"], "a note needs its text"),
         (["=3"], "'=3' names no hyperparameter"),
         (["clip.dual=???"], "Missing mandatory value"),

@@ -622,7 +622,7 @@ def test_a_roll_back_lowers_the_rate_and_goes_on_correcting_where_the_mismatch_w
     state = run_in(tmp_path / "run", plan, sabotage=sabotage)
     (back,) = (event for event in of(tmp_path / "run", Intervened) if event.action == "roll_back")
     assert (state.stopped, back.lr_scale) == ("done", 0.5)
-    assert state.overrides == (dict(CORRECTED) if errs else {})
+    assert state.overrides == (CORRECTED if errs else {})
 
 
 def test_a_command_that_follows_a_roll_back_after_the_same_step_is_obeyed_after_it(tmp_path):

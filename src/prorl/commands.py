@@ -84,7 +84,8 @@ def parse_command(words: Sequence[str]) -> Command:
         return Command(name="roll-back", settings={"step": _setting(first)[1]})
     if any("=" not in word for word in words):
         odd = next((word for word in words if "=" not in word and word not in WORDS), " ".join(words))
-        raise CommandError(f"{odd!r} is no command{_hint(odd, *WORDS, 'note', *HPARAMS)}")
+        settings = (f"{key}=VALUE" for key in HPARAMS)
+        raise CommandError(f"{odd!r} is no command{_hint(odd, *WORDS, 'note', *settings)}")
     return Command(name="set", settings=dict(map(_setting, words)))
 
 

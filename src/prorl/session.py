@@ -27,7 +27,7 @@ from prorl.loop import Run, train
 from prorl.rollout.partial import InHand
 from prorl.run.checkpoint import Checkpointer
 from prorl.run.journal import EventLog
-from prorl.run.layout import CONFIG, EVALS, TOKENIZER, is_born, removed_on_failure, require_new
+from prorl.run.layout import CONFIG, EVALS, TOKENIZER, holder, removed_on_failure, require_new
 from prorl.run.process import Interrupt, alive
 from prorl.run.resume import begin, branch, resume
 from prorl.run.store import Checkpoint, RunStore
@@ -54,13 +54,18 @@ def start_run(
     with console.progress("warming up the base") as progress:
         base = build.base_model(config, progress)
     session = build.build_session(config, base, tasks=tasks)
-    with (
-        session,
-        removed_on_failure(folder, lambda: is_born(folder) or any((folder / EVALS).glob("*/base.*"))),
-        RunStore.create(folder, to_json(config), report=console.say) as store,
-    ):
-        console.say(f"run directory: {folder}")
-        return _run(session, store, None, console, interrupt)
+    store: RunStore | None = None
+
+    def is_kept() -> bool:
+        saved = store is not None and store.has_saved
+        # Somebody may have begun the same run at this moment.
+        return saved or holder(folder) is not None or any((folder / EVALS).glob("*/base.*"))
+
+    with session, removed_on_failure(folder, is_kept):
+        store = RunStore.create(folder, to_json(config), report=console.say)
+        with store:
+            console.say(f"run directory: {folder}")
+            return _run(session, store, None, console, interrupt)
 
 
 def resume_run(
@@ -81,7 +86,7 @@ def resume_run(
         require_tracker(config.log)
         checkpoint = store.latest_checkpoint()
         if config != before:
-            require_overrides(config, checkpoint.reached())
+            require_overrides(config, checkpoint.reached)
         session = _session_at(store, checkpoint, config, console)
         if config != before:
             write_atomic(folder / CONFIG, encode_json(to_json(config), indent=2))
@@ -119,7 +124,7 @@ def branch_run(
     with console.counting("preparing data") as counted:
         build.prepare_own_data(config, counted)
     session = _session_at(parent, checkpoint, config, console)
-    asked = hparams_now(make_plan(before), checkpoint.reached())
+    asked = hparams_now(make_plan(before), checkpoint.reached)
     asks = hparams_at(make_plan(config), checkpoint.step)
     with session:
         begun = Resumed(
@@ -145,13 +150,18 @@ def _validated(config: RunConfig, hparams: HParams) -> tuple[object, ...]:
 def _session_at(store: RunStore, checkpoint: Checkpoint, config: RunConfig, console: Console) -> Session:
     """All that a recipe needs to go on from a checkpoint."""
     require_memory(config)
-    held = checkpoint.reached().reference is not None
+    held = checkpoint.reached.reference is not None
     if make_plan(config).needs_reference and not held:
         raise RecipeError(
             f"{store.folder} was begun without a KL penalty, so it holds no reference to pay one to: "
             "keep kl.coef at 0, or start a new run"
         )
-    tasks, tokenizer = checked_tasks(config, console), store.folder / TOKENIZER
+    tokenizer = store.folder / TOKENIZER
+    if not tokenizer.is_dir():
+        raise StorageError(
+            f"{tokenizer} is missing, without which the run cannot go on: restore it from a copy"
+        )
+    tasks = checked_tasks(config, console)
     return build.build_session(config, checkpoint.path, tokenizer=tokenizer, tasks=tasks, with_reference=held)
 
 

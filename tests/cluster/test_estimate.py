@@ -90,9 +90,11 @@ def later(at=6, **change):
             later(set={"sampling.response_limit": 200}) | {"engine": {"max_rows": 2**14}},
             "key-value cache at most 1.56 GiB",
         ),
-        (STEADY, "21.00 GiB for 7 checkpoints of 3.00 GiB"),
-        (STEADY | {"save": {"keep_last": 3, "keep_every": 100}}, "for 17 checkpoints"),
+        (STEADY, "24.00 GiB for 8 checkpoints of 3.00 GiB"),
+        (STEADY | {"save": {"keep_last": 3, "keep_every": 100}}, "for 18 checkpoints"),
         (STEADY | {"reset": {"every": 300}} | later(at=3, reset_reference=True), "5.00 GiB for 5 references"),
+        # at a high KL, at validations that stall, by a command
+        (STEADY, "5 references, 1.00 GiB for each that no schedule foresees"),
         (NO_REFERENCE, "0.00 GiB for 0 references"),
         # 8 groups of 2^24 tokens, drawn 3 times over: 12 bytes each, and as much again where a step is sampled ahead
         (FULL, "for a step's responses at most 4.50 GiB"),

@@ -192,6 +192,10 @@ def test_train_does_not_write_into_a_file(recipe, workplace):
     assert (workplace / "notes").read_text() == "mine"
 
 
+def test_a_name_that_is_too_long_for_a_folder_is_no_crash_that_is_tried_again(recipe, workplace):
+    assert "File name too long" in refused("train", recipe, "--run", 300 * "n")
+
+
 @pytest.mark.parametrize("command", ["resume", "eval"])
 def test_a_missing_run_is_refused(workplace, command):
     assert "no run" in refused(command, "nothing")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from contextlib import ExitStack
 from io import StringIO
 from itertools import pairwise
 from pathlib import Path
@@ -17,10 +18,12 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, CohereConfig, Cohe
 from prorl.config.recipe import load_recipe
 from prorl.control.events import Stepped
 from prorl.control.state import fold, from_json
+from prorl.envs.files import StorageError
 from prorl.lab.evals.evaluation_store import evaluations, read_evaluation
 from prorl.lab.watch.console import Console
 from prorl.learn.llama import unsupported_reason
 from prorl.learn.model import ModelError
+from prorl.run.store import RunStore
 from prorl.session import start_run
 from support.runs import events, folders, of_kind, quiet, timeless
 
@@ -164,3 +167,38 @@ def test_a_model_whose_logits_are_scaled_is_refused(write_recipe, models, tmp_pa
     with pytest.raises(ModelError, match="Cohere"):
         start_run(recipe, tmp_path / "run", quiet())
     assert not (tmp_path / "run").exists()
+
+
+def test_who_comes_second_does_not_remove_what_another_has_begun_at_the_same_moment(
+    write_recipe, tmp_path, monkeypatch
+):
+    recipe, run, create = load_recipe(str(write_recipe(tmp_path))), tmp_path / "run", RunStore.create
+
+    with ExitStack() as first:
+
+        def come_second(*arguments, **settings) -> RunStore:
+            first.enter_context(create(*arguments, **settings))
+            return create(*arguments, **settings)
+
+        monkeypatch.setattr(RunStore, "create", come_second)
+        with pytest.raises(StorageError, match="is being trained by"):
+            start_run(recipe, run, quiet())
+        assert (run / "config.json").exists()
+
+
+def test_what_a_run_has_saved_is_kept_when_it_fails_although_its_checkpoints_were_moved_away(
+    write_recipe, tmp_path, monkeypatch
+):
+    run = tmp_path / "run"
+
+    def fail(store, *_) -> None:
+        store.finish_writing()
+        (run / "checkpoints").rename(tmp_path / "elsewhere")
+        raise OSError("a disk is gone")
+
+    monkeypatch.setattr(RunStore, "write_samples", fail)
+    nothing = {"per_domain": 0, "ood_per_domain": 0, "samples": 1}
+    with pytest.raises(OSError, match="a disk is gone"):
+        start_run(load_recipe(str(write_recipe(tmp_path, evaluation=nothing))), run, quiet())
+    assert folders(tmp_path / "elsewhere") == ["step_000000"]
+    assert {"journal.jsonl", "config.json", "references"} <= {*folders(run)}

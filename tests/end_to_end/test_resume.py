@@ -266,6 +266,12 @@ def test_another_tokenizer_is_refused(halted):
         resume_run(halted, quiet())
 
 
+def test_a_tokenizer_that_is_gone_is_asked_for(halted):
+    shutil.rmtree(halted / "tokenizer")
+    with pytest.raises(StorageError, match=r"tokenizer is missing.*restore it from a copy"):
+        resume_run(halted, quiet())
+
+
 def test_other_problems_are_refused(halted, monkeypatch):
     original = Mixture.problem
 

@@ -75,6 +75,13 @@ def test_a_best_checkpoint_that_is_gone_is_not_missed(parent, tmp_path):
     assert names(tmp_path / "branch" / "checkpoints") == ["step_000000", "step_000004"]
 
 
+def test_what_a_killed_branch_left_goes_and_nothing_of_another(parent, tmp_path):
+    for name in ("[ab]", "a"):
+        (tmp_path / f".{name}.tmp-0badf00d").mkdir()
+    branch(parent, tmp_path / "[ab]", parent.checkpoint(2), {}, BEGUN)
+    assert names(tmp_path) == [".a.tmp-0badf00d", "[ab]", "parent"]
+
+
 def test_what_vanishes_while_a_branch_is_made_is_said_and_leaves_nothing(parent, tmp_path):
     checkpoint = parent.checkpoint(2)
     (parent.folder / "journal.jsonl").rename(parent.folder / "elsewhere")

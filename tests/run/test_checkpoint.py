@@ -243,10 +243,10 @@ def save(text):
     return lambda folder: (folder / "model").write_text(text)
 
 
-def train(store, *steps):
+def train(store, *steps, **state):
     for step in steps:
         store.journal.append({"step": step})
-        store.write_checkpoint(step, {"step": step}, save(f"weights {step}")).result()
+        store.write_checkpoint(step, {"step": step, **state}, save(f"weights {step}")).result()
 
 
 @pytest.mark.parametrize(
@@ -267,6 +267,32 @@ def test_the_newest_the_base_the_best_the_good_and_those_of_the_cadence_stay(
     train(store, 0, 2, 5, 9)
     prune(store, SaveConfig(keep_last=last, keep_every=every), best=best, good=good)
     assert list(store.checkpoints()) == left
+
+
+@pytest.mark.parametrize(("good", "left"), [(9, [0, 5, 7, 9]), (3, [0, 2, 3, 5, 7, 9])])
+def test_what_was_the_best_at_a_checkpoint_to_return_to_stays_with_it(store, good, left):
+    train(store, 0)
+    for step, best in ((2, 2), (3, 2), (5, 5), (7, 5), (9, 9)):
+        train(store, step, best_step=best)
+    prune(store, SaveConfig(keep_last=2), best=9, good=good)
+    assert list(store.checkpoints()) == left
+
+
+def test_a_state_that_cannot_be_read_names_no_best_and_ends_no_run(store):
+    train(store, 1, 2, best_step=1)
+    state = store.checkpoint_folder(2) / "state.json"
+    state.write_bytes(b"?" * state.stat().st_size)
+    prune(store, SaveConfig(keep_last=1), best=2, good=2)
+    assert list(store.checkpoints()) == [2]
+
+
+def test_a_run_whose_checkpoints_are_gone_goes_on_and_saves_new_ones(checkpointer, store, go):
+    keep = checkpointer()
+    go(keep, 1)
+    store.finish_writing()
+    shutil.rmtree(store.checkpoint_folder(1).parent)
+    go(keep, 2)
+    assert saved(store) == {2: "2"}
 
 
 def test_a_damaged_checkpoint_never_counts_as_the_newest(store):

@@ -55,6 +55,19 @@ def test_records_are_on_disk_when_append_returns(path):
     journal.close()
 
 
+@pytest.mark.parametrize("put", [None, b"somebody's own\n"])
+def test_a_journal_that_is_deleted_or_replaced_while_it_is_written_is_put_back(path, put):
+    journal = Journal(path)
+    for step in range(4):
+        if step == 2:
+            path.unlink()
+            if put is not None:
+                path.write_bytes(put)
+        journal.append({"step": step})
+    journal.close()
+    assert [record["step"] for record in records(path)] == [0, 1, 2, 3]
+
+
 def test_a_record_that_json_cannot_hold_leaves_no_trace(path):
     journal = Journal(path)
     with pytest.raises(TypeError):

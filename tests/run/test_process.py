@@ -184,6 +184,19 @@ def test_a_hangup_that_was_ignored_at_the_start_stays_ignored(wish):
         signal.signal(signal.SIGHUP, before)
 
 
+def test_a_run_in_a_thread_hears_no_signal_and_is_no_failure(wish):
+    heard = []
+
+    def run() -> None:
+        with wish.listening():
+            heard.append((wish.is_listening, wish()))
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    assert heard == [(True, False)]
+
+
 def test_waiting_is_a_phase_of_its_own_and_ends_with_a_wish(wish):
     heard = []
     wish.heartbeat = heard.append

@@ -245,7 +245,7 @@ def test_a_checkpoint_comes_back(store):
 def test_the_state_of_another_version_is_told(state):
     one = Checkpoint(step=3, path=Path("step_3"), state=state, journal_size=0, journal_hash="")
     with pytest.raises(StorageError, match="step_3 was written by another version of prorl"):
-        one.reached()
+        assert one.reached
 
 
 def test_the_newest_is_the_highest_step_also_beyond_six_digits(store):

@@ -103,6 +103,21 @@ def test_a_crash_is_followed_by_another_trainer(supervisor, folder, said, death)
     assert (folder / LOG).read_text().count("\n") == 2
 
 
+def test_a_machine_that_can_start_no_trainer_for_a_moment_ends_no_run(supervisor, folder, said, monkeypatch):
+    refusals = [BlockingIOError("Resource temporarily unavailable")]
+
+    def start(*arguments, **settings):
+        if refusals:
+            raise refusals.pop()
+        return subprocess_popen(*arguments, **settings)
+
+    subprocess_popen = subprocess.Popen
+    monkeypatch.setattr(subprocess, "Popen", start)
+    assert supervisor("").run() == 0
+    assert lives(folder) == ["first"]
+    assert said[0] == "no trainer can be started: Resource temporarily unavailable"
+
+
 def test_where_a_trainer_was_when_a_signal_killed_it_is_kept(supervisor, folder, said):
     code = """
         (folder / "stacks.txt").write_text("Fatal Python error" if life == 0 else "")
@@ -445,6 +460,7 @@ def test_waits_double_up_to_the_longest():
 def test_an_ending_says_what_is_known():
     beat = Beat(pid=1, count=1, phase="sync", deadline=1.0, step=9, at=0.0)
     assert str(Ending(status=-9, beat=None, reached=0, hung=False)) == "the trainer was killed by SIGKILL"
+    assert str(Ending(status=-40, beat=None, reached=0, hung=False)) == "the trainer was killed by 40"
     assert str(Ending(status=70, beat=beat, reached=9, hung=False)) == (
         "the trainer ended with status 70 at step 9 in phase 'sync'"
     )

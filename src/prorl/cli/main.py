@@ -25,13 +25,12 @@ from prorl.cli.outcome import (
     RunFolder,
     changes_to,
     outlive_readers,
-    run_at,
     say,
     show,
 )
 from prorl.cli.runs import report_at_the_end
 from prorl.envs.errors import ProrlError
-from prorl.run.layout import RUNS, is_born, run_folder, runs_below
+from prorl.run.layout import RUNS, is_born, run_at, run_folder, runs_below
 from prorl.run.supervise import CRASHED, ENDED
 
 if TYPE_CHECKING:
@@ -47,6 +46,7 @@ STATUSES = (
 )
 
 LASTING = {errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EEXIST}
+LASTING |= {errno.ENAMETOOLONG}
 """What a trainer that cannot begin would meet again."""
 
 app = typer.Typer(

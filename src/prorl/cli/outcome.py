@@ -19,7 +19,6 @@ from typer.core import TyperGroup
 
 from prorl.envs.errors import ProrlError
 from prorl.lab.tables import Table, print_tables, terminal, to_json
-from prorl.run.layout import run_and_step, run_folder
 from prorl.run.supervise import CRASHED, FAILED, INTERRUPTED
 
 if TYPE_CHECKING:
@@ -61,14 +60,6 @@ def changes_to(overrides: Sequence[str] | None, backend: str | None, address: st
     """All changes to a recipe, the options among them."""
     options = {"backend": backend, "cluster.address": address}
     return [*(overrides or ()), *(f"{key}={value}" for key, value in options.items() if value is not None)]
-
-
-def run_at(origin: str) -> tuple[Path, int | None]:
-    """The run directory and the step of `RUN@STEP`; no step where only RUN is said."""
-    name, step = run_and_step(origin)
-    if step is not None and not step.isdecimal():
-        raise ProrlError(f"{origin}: say RUN@STEP, with the number of a step")
-    return run_folder(Path(name)), None if step is None else int(step)
 
 
 def show(tables: Sequence[Table], as_json: bool, *, aligned: bool = False) -> None:

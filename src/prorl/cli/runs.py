@@ -15,14 +15,13 @@ from prorl.cli.outcome import (
     changes_to,
     fail,
     progress_console,
-    run_at,
     say,
     show,
 )
 from prorl.envs.errors import ProrlError
 from prorl.lab.tables import count
 from prorl.local.backend import Dtype
-from prorl.run.layout import RUNS, run_folder
+from prorl.run.layout import RUNS, run_at, run_folder
 from prorl.run.supervise import INTERRUPTED
 
 Runs = Annotated[list[Path], Argument(help="Run directories, or names below runs/.")]

@@ -117,14 +117,16 @@ def _local_memory(config: RunConfig, plan: Plan, size: Size) -> str:
 
 def _disk(config: RunConfig, plan: Plan, size: Size) -> str:
     checkpoint = capacity.checkpoint_copies(size, share=1)
-    kept = config.save.keep_last + 4  # and the base, the best, the last good, and the one being written
+    # And the base, the best, the last good, what was the best at that one, and the one being written.
+    kept = config.save.keep_last + 5
     kept += config.steps // config.save.keep_every if config.save.keep_every else 0
     resets = sum(stage.reset_reference for stage in config.stages)
     resets += config.steps // config.reset.every if config.reset.every else 0
-    references = (1 + resets) * size.parameters * capacity.FLOAT32 if plan.needs_reference else 0
+    reference, references = size.parameters * capacity.FLOAT32, (1 + resets) * plan.needs_reference
+    unplanned = f", {_gib(reference)} for each that no schedule foresees" if references else ""
     return (
         f"disk: {_gib(kept * checkpoint)} for {kept} checkpoints of {_gib(checkpoint)}, "
-        f"{_gib(references)} for {1 + resets if references else 0} references"
+        f"{_gib(references * reference)} for {references} references{unplanned}"
     )
 
 

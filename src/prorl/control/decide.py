@@ -36,8 +36,8 @@ def validation_due(plan: Plan, state: RunState) -> bool:
     every = plan.config.validation.every
     if not every or state.last_validation == state.step or "roll-back" in state.asked:
         return False
-    due = state.last_validation is None or "validation" in state.asked
-    return due or state.step % every == 0 or state.step == plan.config.steps
+    asked = state.last_validation is None or "validation" in state.asked
+    return asked or state.step % every == 0 or state.step == plan.config.steps
 
 
 def save_due(plan: Plan, state: RunState) -> bool:

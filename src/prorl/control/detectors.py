@@ -13,7 +13,7 @@ between; what acts by itself does so at most `max` times.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence, Set
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import TYPE_CHECKING, Any
@@ -64,7 +64,7 @@ MOVES: Mapping[str, tuple[str, ...]] = {
 }
 """Measures that setting a hyperparameter is meant to move; all others keep what is usual of them."""
 
-CORRECTED: Set[tuple[str, Any]] = {("mismatch", "icepop"), ("mismatch_low", 0.5), ("mismatch_high", 5.0)}
+CORRECTED: Mapping[str, Any] = {"mismatch": "icepop", "mismatch_low": 0.5, "mismatch_high": 5.0}
 """What correcting the mismatch holds, of all hyperparameters; bounds as in both public recipes."""
 
 LIMITS = {"threshold", "hits", "of_last"}  # of a rule, as an intervention reports them
@@ -227,9 +227,8 @@ def doubtful(plan: Plan, state: RunState) -> bool:
 def intervened(decision: Intervene, state: RunState, landed: RunState | None = None) -> Intervened:
     """The event of a decision made in `state`; `landed` is the state of the checkpoint after a roll back."""
     rule, action = decision.rule, decision.action
-    undoes = (
-        landed is not None and landed.overrides.items() - CORRECTED != state.overrides.items() - CORRECTED
-    )
+    corrected, held = CORRECTED.items(), state.overrides.items()
+    undoes = landed is not None and landed.overrides.items() - corrected != held - corrected
     # What a command broke is mended by undoing it: with the old hyperparameters, at the old rate.
     lowers = action == "lower_lr" or (action == "roll_back" and not undoes)
     acted = {name: watch.acted for name, watch in state.signals.watches.items() if watch.acted}
@@ -249,7 +248,7 @@ def intervened(decision: Intervene, state: RunState, landed: RunState | None = N
         from_step=state.step if landed else None,
         obeyed=state.inbox if landed else state.obeyed,
         paused=state.paused if landed else None,
-        corrected=landed is not None and state.overrides.items() >= CORRECTED,
+        corrected=landed is not None and held >= corrected,
     )
 
 

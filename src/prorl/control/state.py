@@ -182,7 +182,7 @@ def _after_intervention(state: RunState, event: events.Intervened) -> RunState:
     if event.action == "pause":
         return replace(after, paused=f"{event.detector}: {event.reason}")
     if event.action == "correct_mismatch" or event.corrected:
-        after = replace(after, overrides={**state.overrides, **dict(detectors.CORRECTED)})
+        after = replace(after, overrides={**state.overrides, **detectors.CORRECTED})
     if event.action == "validation":
         return replace(after, asked=(*_without(state.asked, "validation"), "validation"))
     if event.action == "roll_back":  # the checkpoint may be one that a stop left behind

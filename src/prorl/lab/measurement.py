@@ -49,7 +49,7 @@ from prorl.rollout.pipeline import VerifierError, grouped, sample_problems
 from prorl.run import layout
 from prorl.run.checkpoint import intact, verify
 from prorl.run.journal import Journal
-from prorl.run.layout import CHECKPOINTS, EVALS, JOURNAL, REFERENCES, RUNS, TOKENIZER, holder, run_and_step
+from prorl.run.layout import CHECKPOINTS, EVALS, JOURNAL, REFERENCES, TOKENIZER, holder
 from prorl.run.store import FIRST_REFERENCE, RunStore
 from prorl.stopwatch import WAITING, Pulse, Stopwatch, unheard
 from prorl.types import Backend, Sampling
@@ -199,14 +199,12 @@ def evaluate(
 
 def find(name: str, console: Console) -> Source:
     """RUN, RUN@STEP (the run by directory or by its name below `runs/`), or else a model directory or hub id."""
-    folder, step = run_and_step(name)
-    place = next((path for path in (Path(folder), RUNS / folder) if (path / JOURNAL).exists()), None)
-    if place is None:
+    named, _ = layout.run_and_step(name)
+    if not (layout.run_folder(Path(named)) / JOURNAL).exists():
         return Source(model=external_name(name), path=name, weights=_stamps(Path(name)))
-    if step is not None and not step.isdecimal():
-        raise ProrlError(f"{name}: say RUN@STEP, with the number of a step")
-    store = RunStore.open(place, report=console.say)
-    checkpoint = store.latest_checkpoint() if step is None else store.checkpoint(int(step))
+    folder, step = layout.run_at(name)
+    store = RunStore.open(folder, report=console.say)
+    checkpoint = store.latest_checkpoint() if step is None else store.checkpoint(step)
     if checkpoint.step == 0:
         return base_of(store)
     return _of_run(store, checkpoint.path, layout.step_name(checkpoint.step), checkpoint.step)

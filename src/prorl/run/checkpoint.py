@@ -29,6 +29,7 @@ from prorl.control.state import RunState
 from prorl.envs import files
 from prorl.envs.files import NoRoomError, StorageError, encode_json, sha256
 from prorl.run.journal import EventLog
+from prorl.run.layout import STATE
 from prorl.run.process import machine_memory, retry_on_full_disk
 from prorl.stopwatch import Pulse, Stopwatch, unheard
 from prorl.types import Backend
@@ -286,14 +287,17 @@ class Checkpointer:
 def prune(store: RunStore, rules: SaveConfig, *, best: int | None, good: int) -> None:
     """Delete the checkpoints that the rules do not keep; a failure is only reported.
 
-    Kept besides are those of step 0, of the `best` validation, and the newest one up to `good`, the last step that no
-    detector doubts. Damaged ones neither count nor go: to delete a good one in favour of a damaged one would be the
-    worst moment to save space. Sizes are checked here, hashes on load.
+    Kept besides are those of step 0, of the `best` validation, the newest one up to `good`, the last step that no
+    detector doubts, and of what was the best validation at one that a roll back may return to. Damaged ones neither
+    count nor go: to delete a good one in favour of a damaged one would be the worst moment to save space. Sizes are
+    checked here, hashes on load.
     """
     _ = store.journal  # only the trainer may delete
     steps = store.checkpoints()
     whole = [step for step, path in steps.items() if intact(path)]
-    keep = {0, best, *[step for step in whole if step <= good][-1:]}
+    last_good = [step for step in whole if step <= good][-1:]
+    returns = {*last_good, *whole[-rules.keep_last :]}
+    keep = {0, best, *last_good, *(_best_until(steps[step]) for step in returns)}
     for step in whole[: -rules.keep_last]:
         if step in keep or (rules.keep_every and step % rules.keep_every == 0):
             continue
@@ -303,3 +307,11 @@ def prune(store: RunStore, rules: SaveConfig, *, best: int | None, good: int) ->
             shutil.rmtree(doomed)
         except OSError as error:
             store.report(f"cannot delete {steps[step]}, which is not needed any more: {error.strerror}")
+
+
+def _best_until(checkpoint: Path) -> int | None:
+    """The step of the best validation until a checkpoint; None without one, or where its state cannot be read."""
+    with suppress(OSError, ValueError, AttributeError):
+        best: int | None = files.decode_json((checkpoint / STATE).read_bytes()).get("best_step")
+        return best
+    return None

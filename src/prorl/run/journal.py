@@ -119,10 +119,11 @@ class Journal:
     def append(self, record: Mapping[str, Any]) -> None:
         """Write one record and wait until it is on disk; `read_journal` gives it back equal, non-finite numbers too.
 
-        The journal is as it was if there is no room (NoRoomError) or JSON cannot hold the record (TypeError).
+        A file that somebody has deleted or replaced meanwhile is put back. The journal is as it was if there is no
+        room (NoRoomError) or JSON cannot hold the record (TypeError).
         """
         line = self._chain.encode(record)
-        if self.damage is not None:
+        if self.damage is not None or not os.fstat(self._descriptor).st_nlink:
             self._cut(self._chain)
         append_bytes(self._descriptor, line, self.path)
         self._chain.take(line)

@@ -8,10 +8,11 @@ import socket
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from itertools import count
+from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
+from prorl.envs.errors import ProrlError
 from prorl.envs.files import StorageError, decode_json, encode_json, explain_no_room
 
 RUNS = Path("runs")  # where runs lie, by name
@@ -38,9 +39,19 @@ def run_and_step(said: str) -> tuple[str, str | None]:
     return (run, step) if at and "/" not in step else (said, None)
 
 
+def run_at(said: str) -> tuple[Path, int | None]:
+    """The run directory and the step of `RUN@STEP`; no step where only RUN is said. ProrlError for no number."""
+    run, step = run_and_step(said)
+    if step is not None and not step.isdecimal():
+        raise ProrlError(f"{said}: say RUN@STEP, with the number of a step")
+    return run_folder(Path(run)), None if step is None else int(step)
+
+
 def run_folder(run: Path) -> Path:
-    """A run directory as given, or by name below RUNS."""
-    return run if run.exists() or not (RUNS / run).exists() else RUNS / run
+    """A run directory as given, or by name below RUNS; where neither holds a run, the one that is there."""
+    places = (run, RUNS / run)
+    holding = (place for place in places if (place / JOURNAL).exists())
+    return next(chain(holding, filter(Path.exists, places)), run)
 
 
 def runs_below(folder: Path) -> list[Path]:
@@ -65,7 +76,9 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 def is_born(folder: Path) -> bool:
     """Whether the run in this folder has a checkpoint, so that it can be resumed."""
-    return any((folder / CHECKPOINTS).glob("step_*"))
+    with suppress(OSError):  # a file server is away for a moment, or the name is too long for any folder
+        return any((folder / CHECKPOINTS).glob("step_*"))
+    return False
 
 
 def step_name(step: int) -> str:

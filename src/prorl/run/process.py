@@ -6,6 +6,7 @@ import math
 import os
 import re
 import signal
+import threading
 import time
 import traceback
 from collections import defaultdict, deque
@@ -146,8 +147,9 @@ class Interrupt:
 
     @contextmanager
     def listening(self) -> Iterator[None]:
-        """Listen to signals while inside."""
-        before = {kind: signal.signal(kind, self._handle) for kind in stop_signals()}
+        """Listen to signals while inside; in a thread of the caller's own, which hears none, only seem to."""
+        kinds = stop_signals() if threading.current_thread() is threading.main_thread() else ()
+        before = {kind: signal.signal(kind, self._handle) for kind in kinds}
         self.is_listening = True
         try:
             yield

@@ -4,6 +4,7 @@ The environment is what else the bits of a result depend on. A run is not resume
 problems; what only rounds differently, as another version of torch does, is said and journalled.
 """
 
+import glob
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
@@ -29,7 +30,8 @@ BASE_RESULTS = ("measurement/rules.json", "measurement/base.parquet")
 _ESSENTIAL = {
     TOKENIZER: "the files in tokenizer/ are not those it was started with: restore them",
     ROWS: "its data is not what it was started with: restore it",
-    PROBLEMS: "its tasks no longer ask the problems it was started with: restore the code or data of the tasks",
+    PROBLEMS: "its tasks no longer ask the problems it was started with: restore the code or data of the tasks, or "
+    "PYTHONHASHSEED (0 under a supervisor) if one of them goes through a set",
 }
 
 
@@ -115,7 +117,7 @@ def branch(
     meanwhile: what is copied is never changed, at most deleted. Then, or if journal or reference are damaged or there
     is no room, this raises StorageError and removes what was begun.
     """
-    steps = {0, checkpoint.step, checkpoint.reached().best_step or 0}
+    steps = {0, checkpoint.step, checkpoint.reached.best_step or 0}
     references = (parent.folder / REFERENCES).glob("[!.]*")
     chosen = [
         *(path for path in map(parent.checkpoint_folder, steps) if intact(path)),
@@ -123,7 +125,8 @@ def branch(
         parent.folder / TOKENIZER,
         *(parent.folder / EVALS / name for name in BASE_RESULTS),
     ]
-    for left in folder.parent.glob(f".{folder.name}{files.TEMPORARY}*"):  # by one that was killed meanwhile
+    # By one that was killed meanwhile.
+    for left in folder.parent.glob(f".{glob.escape(folder.name)}{files.TEMPORARY}*"):
         shutil.rmtree(left, ignore_errors=True)
     try:
         parent.require_history(checkpoint)
@@ -178,7 +181,7 @@ def _led_to(store: RunStore, checkpoint: Checkpoint) -> tuple[list[Event], RunSt
         past = list(map(from_record, read_journal(store.journal.path, checkpoint.journal_size)))
     except ValueError as error:
         raise StorageError(f"{store.journal.path} cannot be followed: {error}") from error
-    saved, state = checkpoint.reached(), fold(past)
+    saved, state = checkpoint.reached, fold(past)
     if replace(state, asked=saved.asked) != saved:  # what is left asked at a stop was less in older versions
         raise StorageError(
             f"the journal of {store.folder} does not lead to the state saved in {checkpoint.path}: "

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -36,7 +36,7 @@ FIRST_REFERENCE = "ref_000"
 _LOG = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Checkpoint:
     """A checkpoint that was found whole."""
 
@@ -46,6 +46,7 @@ class Checkpoint:
     journal_size: int  # bytes of the journal that led to it, and ...
     journal_hash: str  # ... its running hash
 
+    @cached_property
     def reached(self) -> RunState:
         """The state it was saved in; StorageError if that is another version's."""
         try:
@@ -63,6 +64,7 @@ class RunStore:
         """Prefer `create` and `open`, which check the folder. `report` is told what could be worked around."""
         self.folder, self.report = folder, report
         self.interrupt: Interrupt | None = None  # with it, what the run cannot go on without waits for room
+        self.has_saved = False  # a checkpoint, wherever it may be now
         # A thread dies with the trainer: no orphan can put a checkpoint in place after somebody resumed the run.
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="prorl-writer")
         self._writing: Future[None] | None = None
@@ -146,6 +148,7 @@ class RunStore:
 
         def work() -> None:
             commit(target, fill, about)
+            self.has_saved = True
             then()
 
         self._writing = self._writer.submit(work)
@@ -268,7 +271,7 @@ class RunStore:
 
     def checkpoints(self) -> dict[int, Path]:
         """Folders of all checkpoints, whole or damaged, by step in ascending order."""
-        return layout.by_step((self.folder / CHECKPOINTS).iterdir())
+        return layout.by_step((self.folder / CHECKPOINTS).glob("*"))  # which somebody may have moved away
 
     def reference_folder(self, name: str) -> Path:
         """Where the reference of a name lies if there is one."""

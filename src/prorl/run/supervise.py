@@ -101,7 +101,8 @@ class Ending:
         if self.status == NO_MEMORY:
             return f"the trainer stopped{place} for want of memory, saved"
         if self.status < 0:
-            return f"the trainer was killed by {signal.Signals(-self.status).name}{place}"
+            names = {kind.value: kind.name for kind in signal.Signals}  # most real-time signals have none
+            return f"the trainer was killed by {names.get(-self.status, -self.status)}{place}"
         return f"the trainer ended with status {self.status}{place}"
 
 
@@ -133,7 +134,7 @@ class Supervisor:
         command, environment = self._first, {**HASHING, **os.environ}
         with _blocked(self._awaited) as mask:
             while True:
-                ending = self._watch(self._start(command, environment, mask))
+                ending = self._live(command, environment, mask)
                 command = self._again if self._born else self._first
                 if self._is_final(ending):
                     return ending.status
@@ -174,7 +175,16 @@ class Supervisor:
     def _way_on(self) -> str:
         if self._born:
             return f"see {self._folder / LOG}, then go on with: prorl resume {self._folder}"
-        return "nothing was saved yet; what it printed above says why, then begin it again"
+        return "nothing was saved yet: mend what it printed above, if anything, and begin it again"
+
+    def _live(self, command: Sequence[str], environment: Mapping[str, str], mask: set[int]) -> Ending:
+        """One trainer, from its start to its end."""
+        try:
+            trainer = self._start(command, environment, mask)
+        except OSError as error:  # for want of memory or processes, which may pass
+            self._log(f"no trainer can be started: {error}")
+            return Ending(status=CRASHED, beat=None, reached=0, hung=False)
+        return self._watch(trainer)
 
     def _start(
         self, command: Sequence[str], environment: Mapping[str, str], mask: set[int]
