@@ -256,6 +256,7 @@ def test_a_run_is_degraded_as_long_as_trouble_lasts(name):
     assert degraded(chosen, fold(trace[:-1])) == ""
     said, state = follow(trace, chosen)
     assert degraded(chosen, state) == said[0].reason
+    assert doubtful(chosen, state) is (name != "no_signal"), "all problems may be too easy"
     better = evaluated(200, 0.5) if name == "validation_collapse" else stepped(200)
     assert degraded(chosen, evolve(state, better)) == ""
     assert degraded(plan(), state) == ""
