@@ -303,22 +303,6 @@ def test_a_roll_back_carries_over_what_the_checkpoint_does_not_know():
     assert event.acted == {"non_finite": 1}
 
 
-@given(st.lists(st.sampled_from([CALM[0], HOT, 125.0]), max_size=60))
-def test_deciding_changes_nothing_and_what_was_said_folds_to_the_same_state(values):
-    row = LOWER | {"cooldown": 3}
-    steps = lengths(*CALM, *values)
-    journal, state = [START], fold([START])
-    for step in steps:
-        journal.append(step)
-        state = evolve(state, step)
-        decided = interventions(plan(length_blowup=row), state, can_reset=True)
-        assert decided == interventions(plan(length_blowup=row), state, can_reset=True)
-        for decision in decided:
-            journal.append(intervened(decision, state))
-            state = evolve(state, journal[-1])
-    assert fold(journal) == state
-
-
 def demo(path: Path) -> list:
     """A run of the demo from the columns kept of its journal: steps, validations of 800 responses, resets."""
     told = []
