@@ -56,6 +56,14 @@ def test_resets_follow_the_schedule_and_name_their_parents(finished):
     ]
 
 
+def test_a_run_whose_journal_leads_elsewhere_than_to_its_checkpoint_does_not_go_on(tmp_path, monkeypatch):
+    """As under another version that counts otherwise: every file is whole."""
+    run_in(tmp_path / "run", PLAN, until=lambda state: state.step == 2)
+    monkeypatch.setattr("prorl.run.resume.fold", lambda past: replace(fold(past), cursor=0))
+    with pytest.raises(ProrlError, match="does not lead to the state saved in"):
+        run_in(tmp_path / "run", PLAN)
+
+
 def test_a_reset_starts_the_kl_again_from_zero(finished):
     kls = {event.step: event.update.kl for event in of(finished, Stepped)}
     assert kls[6] < kls[5]

@@ -35,10 +35,11 @@ def test_any_number_of_rollouts_is_reached_in_few_entries_and_the_newest_stay_as
     recent: tuple[tuple[int, float], ...] = ()
     for step in range(1000):
         recent = remembered((*recent, (2, step / 1000)), 64)
-        assert len(recent) <= 64
+        assert len(recent) == min(step + 1, 64)
     assert recent[-32:] == tuple((2, step / 1000) for step in range(968, 1000))
     assert sum(rollouts for rollouts, _ in recent) == 2000
     assert sum(rollouts * score for rollouts, score in recent) / 2000 == pytest.approx(0.4995)
+    assert max(rollouts for rollouts, _ in recent) < 4 * 2000 / 64, "the fewest are joined"
     assert is_mastered(recent, rollouts=256, raise_at=0.8)
     assert not is_mastered(recent, rollouts=512, raise_at=0.9), "the newest 256 steps have a mean of 0.87"
     assert remembered(((0, 0.0),) * 65, 64) == ((0, 0.0),) * 64, "steps in which nothing could be judged"

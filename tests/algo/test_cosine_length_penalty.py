@@ -25,8 +25,3 @@ def test_worked_numbers(length, reward):
 def test_longer_is_never_paid_more(limit, data):
     short, long = sorted(data.draw(st.lists(st.integers(0, limit), min_size=2, max_size=2)))
     assert cosine_length_reward(short, limit, **ETA) >= cosine_length_reward(long, limit, **ETA)
-
-
-@given(limits, st.integers(0, 20_000), st.floats(-3, 3))
-def test_equal_bounds_are_a_constant(limit, length, eta):
-    assert cosine_length_reward(length, limit, eta_min=eta, eta_max=eta) == eta

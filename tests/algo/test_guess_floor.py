@@ -2,8 +2,10 @@
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from prorl.algo.guess_floor import FEWEST, floor, guess_rates, least_passes, tail
+from prorl.algo.guess_floor import FEWEST, dealt, floor, guess_rates, least_passes, tail
 
 
 def beyond_guessing(solved, rates, tried=None):
@@ -64,8 +66,17 @@ def test_the_least_passes_are_those_that_the_cut_lets_through():
     assert least_passes([(4, 0), (4, 1)], [None, None], none[:2]) == [1, 1]
 
 
+@given(st.lists(st.integers(0, 16), min_size=1, max_size=12))
+def test_the_false_discovery_rate_is_held_as_benjamini_and_hochberg_say(passes):
+    chances = sorted(tail(16, c, 0.3) for c in passes)
+    let_through = [rank for rank, p in enumerate(chances, start=1) if p <= 0.05 * rank / len(chances)]
+    found = beyond_guessing([(16, c) for c in passes], [0.3] * len(passes))
+    assert sum(found) == max(let_through, default=0)
+
+
 def test_a_rate_that_a_problems_own_guesses_tell_is_known_no_better_than_they_tell_it():
     """By Fisher's exact test."""
+    assert dealt(4, 3, 2) == pytest.approx((3 / 21, 12 / 21, 6 / 21))
     found = least_passes([(4, 4)], [0.25], [(4, 1)])
     assert found == [5], "4 of 4 against 1 of 4: 4 of 56 ways, 7 %"
     assert least_passes([(4, 4)], [0.25], [(4, 0)]) == [4], "0.4 % at a rate that is known"

@@ -84,15 +84,6 @@ def test_off_value_for_one_group_group_and_sequence_level_are_the_same(group):
     assert advantages(rewards, lengths, "group") == advantages(rewards, lengths, "sequence")
 
 
-@given(rollouts)
-def test_with_equal_lengths_token_and_sequence_level_are_the_same(group):
-    rewards, _ = split([group])
-    lengths = [[7] * len(group)]
-    assert flat(advantages(rewards, lengths, "token")) == pytest.approx(
-        flat(advantages(rewards, lengths, "sequence")), abs=1e-9
-    )
-
-
 @pytest.mark.parametrize("level", ["token", "sequence", "group"])
 @pytest.mark.parametrize("reward", [0.0, 0.1, 1e6 + 0.1])
 def test_identical_rewards_teach_nothing(level, reward):

@@ -55,14 +55,6 @@ journals = st.lists(
 )
 
 
-@given(journals, st.integers(0, 50))
-def test_folding_a_journal_in_two_parts_is_folding_it(journal, cut):
-    state = fold(journal[:cut])
-    for event in journal[cut:]:
-        state = evolve(state, event)
-    assert state == fold(journal)
-
-
 @given(journals)
 def test_a_state_survives_json(journal):
     state = fold(journal)

@@ -68,7 +68,7 @@ def test_a_response_without_an_answer_is_wrong_and_told_apart(kind, gold, option
     ("math", None, {}, r"\(no answer\); it must be a text"), ("math", "", {}, "no answer"),
     ("math", "no one (knows", {}, "fails its own verifier"),
     ("math", "1", {"options": ["x"]}, "options belongs to kind choice, not to math"),
-    ("math", "1", {"tolerance": 2.0}, "tolerance is 2.0; it must be at least 0 and below 1"),
+    ("math", "1", {"tolerance": 1.0}, "tolerance is 1.0; it must be at least 0 and below 1"),
     ("quantity", "about three", {}, "fails its own verifier"), ("choice", "B", {}, "needs options="),
     ("choice", "C", {"options": ["x", "y"]}, "not among the options"),
     ("choice", "A", {"options": ["x y", "x  y"]}, "two options are the same"), ("code", "print(1)", {}, "no JSON"),

@@ -116,6 +116,12 @@ def test_after_a_change_of_weights_the_epochs_of_a_data_set_are_whole_again():
     assert mixed.problem(399, "train") == before
 
 
+def test_a_fingerprint_is_that_of_the_first_draws():
+    entries = ENTRIES | {"word_list": 0.0}
+    prints = {mixed.fingerprint(20) for mixed in (mixture(), mixture(), mixture(1), mixture(**entries))}
+    assert len(prints) == 3
+
+
 def test_the_pass_threshold_is_the_tasks_own():
     lenient = make_task("word_list")
     lenient.pass_threshold = 0.5
@@ -149,6 +155,8 @@ def test_what_a_small_task_cannot_give_is_left_to_the_others_and_missed_without_
     tasks = Counter(problem.task for problem in mixed.validation_problems("validation", 60))
     assert 3 <= tasks["few"] <= 20
     assert tasks["arithmetic"] == 60 - tasks["few"]
+    unused = Mixture([(Few(), 0.0), (make_task("arithmetic"), 1.0)], 0)
+    assert {problem.task for problem in unused.validation_problems("validation", 9)} == {"arithmetic"}
     with pytest.raises(ValueError, match="domain math has"):
         Mixture([(Few(), 1.0)], 0).validation_problems("validation", 60)
 

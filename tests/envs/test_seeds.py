@@ -1,7 +1,3 @@
-from __future__ import annotations
-
-import subprocess
-import sys
 from collections import Counter
 
 import pytest
@@ -25,12 +21,11 @@ def test_seeds_fit_into_63_bits(given_parts):
     assert 0 <= derive(*given_parts) < 2**63
 
 
-def test_a_seed_is_the_same_in_every_process_and_under_every_hash_seed():
-    code = "from prorl.envs.seeds import derive; print(derive(3, 'sample', 9))"
-    for seed in ("1", "2"):
-        command, environment = [sys.executable, "-c", code], {"PYTHONHASHSEED": seed}
-        told = subprocess.run(command, env=environment, capture_output=True, check=True).stdout
-        assert int(told) == derive(3, "sample", 9)
+def test_what_is_drawn_is_the_same_in_every_process_and_version():
+    """Runs go on and figures were published by these numbers."""
+    assert derive(3, "sample", 9) == 8267340693606761006
+    assert generator(0, "task", 1).random() == 0.7334958213152557
+    assert [permuted(place, 5, 0, "epoch") for place in range(5)] == [1, 0, 2, 4, 3]
 
 
 def test_neighbouring_indices_share_nothing():

@@ -3,9 +3,11 @@ import math
 
 import pytest
 import torch
+from torch import nn
 from transformers import AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel
 
-from prorl.learn.parallel import Scorer
+from prorl.learn.optim import GuardedAdamW
+from prorl.learn.parallel import Ranks, Scorer
 from prorl.types import PromptActions
 from support.learners import (
     COMPILING,
@@ -160,6 +162,16 @@ def test_an_update_that_is_not_finite_is_counted_and_changes_nothing():
     for each in (one, twin):  # the moments are untouched as well
         updated(each, batch(seed=2), HPARAMS)
     assert bits_equal(weights(one.policy), weights(twin.policy))
+
+
+@pytest.mark.parametrize(
+    ("loss", "gradient"), [(math.inf, 1.0), (1.0, math.inf), (math.nan, 1.0), (1.0, math.nan)]
+)
+def test_either_the_loss_or_the_gradient_is_enough_to_refuse_an_update(loss, gradient):
+    weight = nn.Parameter(torch.ones(1))
+    weight.grad = torch.full((1,), gradient)
+    assert GuardedAdamW([("w", weight)], Ranks()).step(torch.tensor(loss), HPARAMS) is None
+    assert weight.item() == 1
 
 
 @pytest.mark.parametrize("last", [False, True])

@@ -84,6 +84,7 @@ def test_a_prompt_that_the_chat_template_refuses_costs_its_own_group_alone():
     refused, other = rolled(sampler, [4, 5])
     assert {one.verdict.status for one in refused.rollouts} == {"error"}
     assert refused.rollouts[0].verdict.note == "the chat template refuses it: no system role"
+    assert not refused.unfinished, "else it would be asked for ever"
     assert other == rolled(scripted_sampler(answer), [5])[0]
 
 

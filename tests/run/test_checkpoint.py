@@ -196,12 +196,18 @@ def test_an_end_that_cannot_be_saved_is_said(checkpointer, store, event_log, lea
     assert saved(store) == {1: "1"}
 
 
-def test_a_bug_in_a_write_is_not_taken_for_a_full_disk(checkpointer, go):
-    keep = checkpointer()
+@pytest.mark.parametrize("wait", [True, False])
+def test_a_bug_in_a_write_is_told_whether_or_not_the_next_one_waits_for_it(
+    checkpointer, go, store, learner, wait
+):
+    keep, bug = checkpointer(), ZeroDivisionError()
     go(keep, 1)
-    go(keep, 2, failure=ZeroDivisionError())
+    store.finish_writing()
+    learner.gate.clear()
+    go(keep, 2, failure=bug)
+    threading.Timer(0.1, learner.gate.set).start()
     with pytest.raises(ZeroDivisionError):
-        go(keep, 3)
+        go(keep, 3, wait=wait, failure=bug)
 
 
 def test_old_checkpoints_go_once_the_new_one_is_safe(checkpointer, store, go):

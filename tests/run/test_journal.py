@@ -68,6 +68,14 @@ def test_a_journal_that_is_deleted_or_replaced_while_it_is_written_is_put_back(p
     assert [record["step"] for record in records(path)] == [0, 1, 2, 3]
 
 
+def test_lines_of_earlier_versions_are_whole(path):
+    path.write_bytes(
+        b'{"kind":"stopped","step":1,"reason":"done","chain":"fc0ace7e99a42088"}\n'
+        b'{"kind":"warned","step":1,"text":"\xc3\xa9","chain":"b3b84d8cc5dfc7cd"}\n'
+    )
+    assert [record["kind"] for record in records(path)] == ["stopped", "warned"]
+
+
 def test_a_record_that_json_cannot_hold_leaves_no_trace(path):
     journal = Journal(path)
     with pytest.raises(TypeError):

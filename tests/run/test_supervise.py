@@ -22,12 +22,12 @@ QUICK = Patience(lasting=0, first_wait=0.01, longest_wait=0.05, tick=0.05, dump=
 TRAINER = """
 import faulthandler, os, signal, sys, time
 from pathlib import Path
-from prorl.config.schema import DeadlinesConfig
-from prorl.run.process import Heartbeat
 folder = Path({folder!r})
 life = len(list(folder.glob("life-*")))
 (folder / f"life-{{life}}").write_text(" ".join([str(os.getpid()), *sys.argv[1:]]))
-def heart(step, deadline=60.0):
+def heart(step, deadline=60.0):  # imports here: most trainers die without it, and sooner
+    from prorl.config.schema import DeadlinesConfig
+    from prorl.run.process import Heartbeat
     beating = Heartbeat(folder / "heartbeat.json", DeadlinesConfig(learn=deadline), step=step)
     beating("learn")
     return beating
@@ -415,6 +415,7 @@ def test_a_hangup_is_ignored_under_nohup(apart, folder):
 @pytest.mark.parametrize("send", [os.kill, os.killpg])
 def test_ctrl_backslash_stops_at_once_and_says_where_the_trainer_was(apart, folder, send):
     code = """
+        from prorl.config.schema import DeadlinesConfig
         from prorl.run.process import alive
         with alive(folder, DeadlinesConfig(), step=3):
             time.sleep(60)

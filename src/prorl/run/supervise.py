@@ -127,7 +127,7 @@ class Supervisor:
         self._left: Beat | None = None  # by another trainer, before this one began
         self._crashes = 0  # since then
         self._since = 0.0  # when the first of them was, monotonic
-        self._born = False  # whether there ever was a checkpoint to resume from
+        self._born = is_born(folder)  # whether there ever was a checkpoint to resume from
 
     def run(self) -> int:
         """Until the run is done, somebody stops it, or restarts are no use; returns the exit status."""

@@ -64,7 +64,7 @@ def test_the_working_leads_to_the_answer_and_no_state_on_the_way_is_right(task, 
 
 @every_family
 def test_answers_to_other_problems_are_worth_nothing_even_in_256_tries(task):
-    answers = [task.problem_at(index, 4).payload for index in range(3000)]
+    answers = [task.problem_at(index, 4).payload for index in range(1000)]
     common = Counter(answers)
     accepted = sum(count * (count - 1) for count in common.values())
     (rate,) = guess_rates([(len(answers) * (len(answers) - 1), accepted)])

@@ -59,6 +59,11 @@ def test_so_it_is_where_guesses_are_often_right(samples, rate):
     assert found.sure.total() <= 0.03 * found.outcomes.total()
 
 
+def test_each_model_is_measured_by_its_own_guesses():
+    lucky, plain = [result(4, 16, guesses=64, guessed=16)], [result(4, 16)]
+    assert [paired(*two)[0].outcome for two in ((lucky, plain), (plain, lucky))] == ["new", "lost"]
+
+
 def test_only_problems_that_both_were_judged_on_are_paired_and_a_level_is_another_problem():
     base = [*results([1, 2, 3]), result(0, 0, index=4, errors=4)]
     trained = [result(0, 0, index=2, errors=4), *results([4, 5])[::-1], result(1, index=4)]

@@ -14,6 +14,7 @@ from prorl.lab.evals.evaluation_store import (
     HEADER,
     Asked,
     Evaluation,
+    Subject,
     evaluations,
     external_name,
     held,
@@ -178,6 +179,12 @@ def test_the_rules_hold_levels_and_a_hash_that_sees_another_prompt():
     levels = rules(["countdown"], levels=1)["levels"]["countdown"]
     assert levels == sorted(set(levels))
     assert one["levels"] == {}
+
+
+def test_a_model_is_another_one_by_its_name_or_by_its_weights_where_both_are_known():
+    one = Subject(model="a", weights="x")
+    others = [{}, {"weights": ""}, {"weights": "y"}, {"model": "b"}]
+    assert [one.is_same(replace(one, **other)) for other in others] == [True, True, False, False]
 
 
 @pytest.mark.parametrize("name", ["base", "./base", "step_000320", "/step_7"])
