@@ -143,9 +143,7 @@ def read_evaluation(path: Path, *, texts: bool = True) -> Evaluation:
         return Evaluation(**header, problems=PROBLEMS.validate_python(table.to_pylist()))
     except (OSError, ValueError, TypeError, pyarrow.ArrowException) as error:
         again = "delete it and measure again" if EVALS in path.parts else "say a run, or files of its evals/"
-        reason = shorten(
-            str(error), REASON_CHARS
-        )  # of a foreign table there is a line for every field of a row
+        reason = shorten(str(error), REASON_CHARS)  # of a foreign table one line for each field of a row
         raise StorageError(f"the evaluation {path} cannot be read ({reason}); {again}") from error
 
 
