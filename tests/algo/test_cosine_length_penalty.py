@@ -16,6 +16,11 @@ def test_it_runs_from_eta_max_at_length_zero_to_eta_min_at_the_limit(limit, eta_
     assert cosine_length_reward(limit + 5, limit, **eta) == cosine_length_reward(limit, limit, **eta)
 
 
+@given(limits, st.integers(0, 20_000), st.floats(-3, 3))
+def test_equal_bounds_are_a_constant(limit, length, eta):
+    assert cosine_length_reward(length, limit, eta_min=eta, eta_max=eta) == eta
+
+
 @pytest.mark.parametrize(("length", "reward"), [(0, 0.0), (25, -0.1464466), (50, -0.5), (75, -0.8535534)])
 def test_worked_numbers(length, reward):
     assert cosine_length_reward(length, 100, **ETA) == pytest.approx(reward, abs=1e-7)

@@ -43,12 +43,8 @@ CUDA kernel errors might be asynchronously reported at some other API call, so t
 For debugging consider passing CUDA_LAUNCH_BLOCKING=1
 Compile with `TORCH_USE_CUDA_DSA` to enable device-side assertions."""
 CLUSTER = {"learners": 2, "engines": 1, "cache_gib": 0.0625}
-WRITTEN = {
-    "tokens": (1,),
-    "logps": (0.0,),
-    "finish": "stop",
-    "policy_version": 0,
-}  # by engines that only say so
+# By engines that only say so.
+WRITTEN = {"tokens": (1,), "logps": (0.0,), "finish": "stop", "policy_version": 0}
 PATIENCE = 900.0  # seconds for what ends sooner, except on a very busy machine
 
 

@@ -421,3 +421,9 @@ def test_a_branch_that_validates_something_else_does_not_tell_its_parents_scores
 
     assert told() == ([0.8, 0.9, 0.1, 0.3], [0.8, 0.9, 0.1, 0.3], 0.9)
     assert told(same_validation=False) == ([0.1, 0.3], [0.1, 0.3], 0.3)
+
+
+def test_the_best_validation_is_the_one_that_the_run_goes_by(tmp_path):
+    longer = [evaluated(step, score, response_limit=64) for step, score in ((0, 0.5), (4, 0.9))]
+    cut = [evaluated(step, score, response_limit=8) for step, score in ((8, 0.1), (9, 0.2), (10, 0.2))]
+    assert read_history(run_with(tmp_path / "run", [*EVENTS[:1], *longer, *cut])).best == cut[1]

@@ -227,15 +227,9 @@ def _after_resume(state: RunState, event: events.Resumed) -> RunState:
 
 def _without_validations(state: RunState) -> RunState:
     """The next validation cannot be compared with those until now."""
-    return replace(
-        state,
-        best_score=None,
-        best_step=None,
-        last_validation=None,
-        validations_since_best=0,
-        validations_since_gain=0,
-        signals=replace(state.signals, validations=(), peak=0.0),
-    )
+    signals = replace(state.signals, validations=(), peak=0.0)
+    after = replace(state, best_score=None, best_step=None, last_validation=None, signals=signals)
+    return replace(after, validations_since_best=0, validations_since_gain=0)
 
 
 def _without(asked: tuple[str, ...], command: str) -> tuple[str, ...]:

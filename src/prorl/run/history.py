@@ -208,8 +208,9 @@ class RunHistory:
 
     @property
     def best(self) -> Validated | None:
-        """The first validation of the highest score."""
-        return max(self.of(Validated), key=lambda event: event.score, default=None)
+        """The validation that the run holds to be its best, of those that can be compared with the last one."""
+        held = self._told.best_step, self._told.best_score
+        return next((one for one in self.of(Validated) if (one.step, one.score) == held), None)
 
     @property
     def references(self) -> list[ReferenceReset]:

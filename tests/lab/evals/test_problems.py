@@ -199,12 +199,14 @@ def equations(*answers: str, count: int = 8):
 
 
 class FailsAtWords(FakeJudge):
-    """It has no verdict on what holds a word, however often it is asked."""
+    """It never has a verdict on what holds a word, and loses a process with its first item."""
+
+    lost = False
 
     def submit(self, ticket, problem, text):
         super().submit(ticket, problem, text)
-        if "no number" in text:
-            self._ready[-1] = (ticket, Verdict(score=0.0, status="error"))
+        if "no number" in text or not self.lost:
+            self.lost, self._ready[-1] = True, (ticket, Verdict(score=0.0, status="error"))
 
 
 def test_answers_to_other_problems_are_tried_on_each_and_what_is_accepted_is_counted():

@@ -104,8 +104,8 @@ def _facts(run: RunHistory) -> Iterator[tuple[str, str, str]]:
     scores = _validation(run)
     if scores:
         (first_step, first), (last_step, last) = scores[0], scores[-1]
-        best_step, best = max(scores, key=lambda item: item[1])
-        about = f"step {first_step} → {last_step}; best {best:.1%} at {best_step}"
+        best = f"; best {run.best.score:.1%} at {run.best.step}" if run.best else ""
+        about = f"step {first_step} → {last_step}{best}"
         yield "Validation pass@1", f"{first:.1%} → {last:.1%}", about
     if heading_for := forecast(tuple(scores)):
         about = f"limit of a saturating curve over the steps, {heading_for.low:.0%} to {heading_for.high:.0%}"
