@@ -190,6 +190,9 @@ def test_a_validation_that_is_cut_off_at_another_length_is_the_first_of_its_kind
     assert state.signals.peak == 0.1  # nothing has collapsed
     assert fold([START, evaluated(0, 0.5), longer[2]]).best_score == 0.8  # an older version does not say
     assert fold([START, *longer]).best_score == 0.9
+    nothing = evaluated(5, 0.0, response_limit=8)
+    assert fold([START, *longer, nothing]).signals.peak == 0.9  # at no length would that be
+    assert fold([START, *longer, nothing, evaluated(6, 0.1, response_limit=8)]).best_step == 6
 
 
 def test_a_command_is_carried_out_before_the_next_step_or_not_at_all():

@@ -53,7 +53,7 @@ class RunState:
     best_step: int | None = None
     validations_since_best: int = 0
     last_validation: int | None = None
-    validation_limit: int | None = None  # tokens at which its responses were cut off
+    validation_limit: int | None = None  # tokens, of the last one above zero
     levels: Mapping[str, TaskLevel] = field(default_factory=dict)  # of tasks with adaptive levels
     informative_share: float = 0.5  # running; sizes the first wave of draws
     skipped_updates: int = 0  # since the last applied one
@@ -154,7 +154,9 @@ def _after_step(state: RunState, event: events.Stepped) -> RunState:
 
 
 def _after_validation(state: RunState, event: events.Validated) -> RunState:
-    if state.validation_limit not in (None, event.response_limit):
+    # Where nothing passes, no length explains it: that is compared, and found to have collapsed.
+    limit = event.response_limit if event.score else state.validation_limit
+    if state.validation_limit not in (None, limit):
         state = _without_validations(state)
     gained = state.best_score is None or event.score > state.best_score
     since_gain = 0 if gained else state.validations_since_gain + 1
@@ -165,7 +167,7 @@ def _after_validation(state: RunState, event: events.Validated) -> RunState:
         validations_since_best=0 if gained else state.validations_since_best + 1,
         validations_since_gain=since_gain,
         last_validation=event.step,
-        validation_limit=event.response_limit,
+        validation_limit=limit,
         signals=detectors.after_validation(state.signals, event, since_best=since_gain),
         asked=_without(state.asked, "validation"),
     )
