@@ -107,15 +107,6 @@ def gradient_slots(memory: mmap.mmap, modules: Sequence[nn.Module], index: int) 
     return [views(memory, parameters, begin + slot * room(parameters)) for slot in range(SLOTS)]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Shared:
-    """What a worker builds its modules from."""
-
-    skeletons: bytes  # of the modules, pickled without weights
-    imports: tuple[str, ...]  # modules of their classes
-    memory: str  # path of their weights, and behind them what `gradient_slots` gives
-
-
 @dataclass(slots=True, kw_only=True, eq=False)
 class Item:
     """What a worker computes, and what came of it."""
@@ -126,7 +117,7 @@ class Item:
     worker: int | None  # None: any
     values: list[Any] = field(default_factory=list)  # that it yielded and nobody has asked for
     done: bool = False
-    left: tuple[int, int] = (-1, -1)  # worker and slot of its gradient, once it is done
+    left: tuple[int, int] = (-1, -1)  # worker and slot of its gradient, once it is given
     deaths: int = 0  # without a try that came further
     heard: int = 0  # messages of this try
     most: int = 0  # of the best one
@@ -135,15 +126,11 @@ class Item:
 class _Worker:
     """A child process, the items that it was given, and since when it has been silent."""
 
-    def __init__(self, index: int, shared: _Shared, threads: int) -> None:
-        # A process without threads that has imported all that workers need, and forks them.
-        context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload([__name__, *shared.imports])
-        name = f"prorl-worker-{index}"
-        self.connection, self.process = child(context, name, serve, shared, index, threads)
+    def __init__(self, context: Any, index: int, *arguments: object) -> None:
+        self.connection, self.process = child(context, f"prorl-worker-{index}", serve, index, *arguments)
         self.index = index
         self.ready = False
-        self.given: deque[tuple[Item, int]] = deque()  # with the slot of its gradient
+        self.given: deque[Item] = deque()
         self.since = self.began = time.monotonic()  # its last message, its item
 
     def kill(self) -> None:
@@ -161,7 +148,6 @@ class Workers:
         Raises WorkersError where there is no memory to share. Processes import and build while the caller goes on.
         """
         self.count = count
-        self.sent = self.received = 0  # bytes, for who measures them
         self._parameters = list(modules[0].parameters())
         weights = _weights(modules)
         self._memory = SharedMemory(room(weights) + count * SLOTS * room(self._parameters))
@@ -169,12 +155,11 @@ class Workers:
             view.copy_(weight.detach())
             weight.data = view
         self._left = [gradient_slots(self._memory.bytes, modules, index) for index in range(count)]
-        self._shared = _Shared(
-            skeletons=pickle.dumps(without_weights(*modules)),
-            imports=tuple({type(inner).__module__ for module in modules for inner in module.modules()}),
-            memory=self._memory.path,
-        )
-        self._threads = threads
+        # A process without threads that has imported all that workers need, and forks them.
+        self._context = multiprocessing.get_context("forkserver")
+        imports = {type(inner).__module__ for module in modules for inner in module.modules()}
+        self._context.set_forkserver_preload([__name__, *imports])
+        self._arguments = (pickle.dumps(without_weights(*modules)), self._memory.path, threads)
         self._waiting: deque[Item] = deque()
         self._free = [list(range(SLOTS)) for _ in range(count)]
         self._longest: dict[Function, float] = {}  # seconds that one of its items took
@@ -269,17 +254,16 @@ class Workers:
                 continue
             if item.gradient and not self._free[worker.index]:
                 continue
-            slot = self._free[worker.index][-1] if item.gradient else -1
-            message = pickle.dumps((item.function, item.item, slot))
+            item.left = (worker.index, self._free[worker.index][-1] if item.gradient else -1)
+            message = pickle.dumps((item.function, item.item, item.left[1]))
             if worker.given and len(message) > QUEUED_BYTES:
                 return
             if not worker.given:
                 worker.since = worker.began = time.monotonic()
             if item.gradient:
                 self._free[worker.index].pop()
-            worker.given.append((item, slot))
+            worker.given.append(item)
             del self._waiting[index]
-            self.sent += len(message)
             try:
                 worker.connection.send_bytes(message)
             except OSError:  # it is dead, or takes nothing; the next reading finds it dead
@@ -295,7 +279,6 @@ class Workers:
             except (EOFError, OSError):
                 worker.process.join(CLOSE_SECONDS)
                 return f"exit code {worker.process.exitcode}"
-            self.received += len(message)
             worker.since = time.monotonic()
             if not worker.ready:
                 worker.ready, self._failed_starts = True, 0
@@ -304,7 +287,7 @@ class Workers:
         return None
 
     def _take(self, worker: _Worker, message: bytes) -> None:
-        item, slot = worker.given[0]
+        item = worker.given[0]
         item.heard += 1
         if item.heard > item.most:
             item.most, item.deaths = item.heard, 0
@@ -312,7 +295,7 @@ class Workers:
             worker.given.popleft()
             took, worker.began = worker.since - worker.began, worker.since
             self._longest[item.function] = max(took, self._longest.get(item.function, 0.0))
-            item.done, item.left = True, (worker.index, slot)
+            item.done = True
             return
         value = pickle.loads(message)
         if isinstance(value, BaseException):
@@ -323,7 +306,7 @@ class Workers:
         if not worker.ready:
             limit = STARTUP_SECONDS
         elif worker.given:
-            longest = self._longest.get(worker.given[0][0].function)
+            longest = self._longest.get(worker.given[0].function)
             limit = FIRST_SILENCE if longest is None else max(LEAST_SILENCE, FACTOR * longest)
         else:
             return False
@@ -332,15 +315,15 @@ class Workers:
     def _replace(self, worker: _Worker, reason: str) -> None:
         worker.kill()
         self._replaced[reason] += 1
-        for item, slot in reversed(worker.given):
+        for item in reversed(worker.given):
             item.heard = 0
             self._waiting.appendleft(item)
             if item.gradient:
-                self._free[worker.index].append(slot)
+                self._free[worker.index].append(item.left[1])
         if worker.given:
-            worker.given[0][0].deaths += 1
+            worker.given[0].deaths += 1
         self._failed_starts += not worker.ready
-        deaths = max(self._failed_starts, worker.given[0][0].deaths if worker.given else 0)
+        deaths = max(self._failed_starts, worker.given[0].deaths if worker.given else 0)
         if deaths >= MOST_DEATHS:
             raise WorkersError(
                 f"worker processes end again and again ({reason}): workers=1 computes in one process; if memory "
@@ -352,7 +335,7 @@ class Workers:
         """A new worker; where the fork server is killed meanwhile, by another one."""
         for _ in range(MOST_DEATHS):
             try:
-                return _Worker(index, self._shared, self._threads)
+                return _Worker(self._context, index, *self._arguments)
             except (EOFError, OSError) as error:
                 failure = error
                 time.sleep(LOOK)  # it is not gone yet
@@ -367,8 +350,14 @@ class Workers:
         self._free[index].append(slot)
 
 
-def serve(connection: Connection[Any, Any], shared: _Shared, index: int, threads: int) -> None:
-    """In a worker: compute `(function, item, slot)` one after the other until the input ends."""
+def serve(
+    connection: Connection[Any, Any], index: int, skeletons: bytes, weights: str, threads: int
+) -> None:
+    """In a worker: compute `(function, item, slot)` one after the other until the input ends.
+
+    `skeletons` are the modules, pickled without weights; these lie in the memory of the path `weights`, and behind
+    them what `gradient_slots` gives.
+    """
     prctl(SET_PDEATHSIG, signal.SIGKILL)
     # The trainer decides when to stop, and may need its workers until it has saved.
     for kind in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1):
@@ -380,8 +369,8 @@ def serve(connection: Connection[Any, Any], shared: _Shared, index: int, threads
             ctypes.CDLL(None).mallopt(parameter, size)
     torch.set_num_threads(threads)
     with suppress(EOFError, ConnectionError):
-        memory = mapped(shared.memory)
-        held = Held(_with_weights(pickle.loads(shared.skeletons), memory))
+        memory = mapped(weights)
+        held = Held(_with_weights(pickle.loads(skeletons), memory))
         parameters, slots = list(held.modules[0].parameters()), gradient_slots(memory, held.modules, index)
         gc.freeze()  # or collections would look through all of torch's objects
         connection.send_bytes(b"ready")
