@@ -57,21 +57,17 @@ class Wave:
         device = logits_PV.device
         self._eos = torch.tensor(tuple(eos_ids), dtype=torch.long, device=device)
         self._length = 0
-        layout = self._decoding.arrange(self._prompt_of, None)
-        self._slot_rows: Sequence[int] = layout.rows
-        self._logits_SV = logits_PV[
-            torch.tensor([self._prompt_of[row] for row in layout.rows], device=device)
-        ]
-        slots = [rows[row] for row in layout.rows]
-        self._keys_S = row_keys(
-            [request.seed for request, _ in slots], [sample for _, sample in slots], device
-        )
-        self._begun_S = torch.tensor([len(request.begun) for request, _ in slots], device=device)
-        self._bits_AS: Tensor  # random numbers of the tokens ahead
-        self._live_S = torch.tensor(layout.live, device=device)
-        self._tokens_TS = torch.empty(self._sampling.limit, len(slots), dtype=torch.long, device=device)
-        self._logps_TS = torch.empty(self._sampling.limit, len(slots), device=device)
         self.left = len(rows)  # rows that have not finished
+        self._slot_rows: Sequence[int] = range(self.left)
+        self._live_S = torch.ones(self.left, dtype=torch.bool, device=device)
+        self._keys_S = row_keys([request.seed for request, _ in rows], [sample for _, sample in rows], device)
+        self._begun_S = torch.tensor([len(request.begun) for request, _ in rows], device=device)
+        self._bits_AS = self._keys_S.new_empty(_AHEAD, self.left)  # random numbers of the tokens ahead
+        self._tokens_TS = self._keys_S.new_empty(self._sampling.limit, self.left)
+        self._logps_TS = torch.empty(self._sampling.limit, self.left, device=device)
+        self._arrange(None)
+        prompts = [self._prompt_of[row] for row in self._slot_rows]
+        self._logits_SV = logits_PV[torch.tensor(prompts, device=device)]
 
     @torch.inference_mode()
     def advance(self) -> list[Completion]:
@@ -82,7 +78,7 @@ class Wave:
         self.left -= len(completions)
         slots = len(self._slot_rows)
         if 0 < self.left <= min(_COMPACT_BELOW * slots, slots - ROWS):
-            self._compact()
+            self._arrange(self._live_S.nonzero().flatten().tolist())
         return sorted(completions, key=lambda completion: (completion.draw, completion.sample))
 
     def cut(self) -> list[Completion]:
@@ -122,13 +118,13 @@ class Wave:
             policy_version=self._version,
         )
 
-    def _compact(self) -> None:
-        """Drop finished rows and fillers from the batch."""
-        sources = self._live_S.nonzero().flatten().tolist()
-        rows = [self._slot_rows[slot] for slot in sources]
+    def _arrange(self, sources: Sequence[int] | None) -> None:
+        """Lay out the rows of these slots, which are those that go on; None at first: all rows."""
+        slots = range(self.left) if sources is None else sources
+        rows = [self._slot_rows[slot] for slot in slots]
         layout = self._decoding.arrange([self._prompt_of[row] for row in rows], sources)
         self._slot_rows = [rows[index] for index in layout.rows]
-        kept = torch.tensor([sources[index] for index in layout.rows], device=self._live_S.device)
+        kept = torch.tensor([slots[index] for index in layout.rows], device=self._live_S.device)
         self._keys_S, self._begun_S = self._keys_S[kept], self._begun_S[kept]
         self._bits_AS = self._bits_AS[:, kept]
         self._live_S = torch.tensor(layout.live, device=kept.device)
