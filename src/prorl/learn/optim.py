@@ -19,7 +19,7 @@ from torch.distributed.checkpoint.state_dict_loader import load as load_shards
 from torch.distributed.checkpoint.state_dict_saver import save as save_shards
 from torch.distributed.tensor import DTensor
 
-from prorl.learn.parallel import Ranks, host_copies, moved, sharded_like
+from prorl.learn.parallel import Ranks, gathered, host_copies, moved, sharded_like
 from prorl.types import HParams
 
 FILE, SHARDS = "optimizer.pt", "optimizer"
@@ -42,9 +42,8 @@ class GuardedAdamW:
     def step(self, loss: Tensor, hparams: HParams) -> float | None:
         """Apply the accumulated gradient of the global `loss`; its norm before clipping, None if refused."""
         weights = self._weights.values()
-        norm = nn.utils.get_total_norm([weight.grad for weight in weights if weight.grad is not None])
-        if isinstance(norm, DTensor):
-            norm = norm.full_tensor()
+        gradients = [weight.grad for weight in weights if weight.grad is not None]
+        norm = gathered(nn.utils.get_total_norm(gradients))
         # One transfer for both: a device-to-host copy waits for all queued work.
         value, length = torch.stack([loss.detach().to(norm), norm]).tolist()
         if not (abs(value) < float("inf") and length < float("inf")):

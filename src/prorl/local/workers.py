@@ -350,9 +350,7 @@ class Workers:
         self._free[index].append(slot)
 
 
-def serve(
-    connection: Connection[Any, Any], index: int, skeletons: bytes, weights: str, threads: int
-) -> None:
+def serve(connection: Connection[Any, Any], index: int, skeletons: bytes, weights: str, threads: int) -> None:
     """In a worker: compute `(function, item, slot)` one after the other until the input ends.
 
     `skeletons` are the modules, pickled without weights; these lie in the memory of the path `weights`, and behind

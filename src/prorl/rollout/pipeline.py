@@ -187,7 +187,6 @@ class _Wave:
         self._version = sampler.engine.version
         self._asked: dict[int, Group] = {}  # by draw, as the following
         self._unfinished: dict[int, dict[int, Completion]] = {}  # by sample
-        self._refused: dict[int, list[Rollout]] = {}  # of what cannot be asked
         self._completions: list[Completion] = []
         self.items: list[Item] = []
 
@@ -199,16 +198,17 @@ class _Wave:
     def ask(self, group: Group, whole: Request) -> None:
         """Have the engine write what is missing of a group; `whole` asks for all, but has no prompt yet."""
         problem, rest = group.problem, group.unfinished or _not_begun(whole, self._version)
-        self._asked[group.draw], self._unfinished[group.draw] = group, {}
+        self._unfinished[group.draw] = {}
         try:
-            prompt = self._sampler.renderer.encode(problem.prompt, problem.history)
-            self._asked[group.draw] = replace(group, prompt=prompt)
-            for request in _rest(replace(whole, prompt=prompt), rest):
+            group = replace(group, prompt=self._sampler.renderer.encode(problem.prompt, problem.history))
+            for request in _rest(replace(whole, prompt=group.prompt), rest):
                 self._sampler.engine.submit(request)
             self._unfinished[group.draw] = {one.sample: one for one in rest}
-        except UsageError as error:
+        except UsageError as error:  # it cannot be asked
             verdict = Verdict(score=0.0, status="error", note=str(error))
-            self._refused[group.draw] = [Rollout(completion=one, text="", verdict=verdict) for one in rest]
+            refused = [Rollout(completion=one, text="", verdict=verdict) for one in rest]
+            group = replace(group, rollouts=(*group.rollouts, *refused))
+        self._asked[group.draw] = group
 
     def take(self, pieces: Iterable[Completion]) -> None:
         """What the engine wrote: a response that has ended goes to the judge."""
@@ -231,9 +231,7 @@ class _Wave:
 
     def groups(self, verdicts: Mapping[int, Verdict]) -> list[Group]:
         """The groups with what has ended of them and was judged, by ticket, and with what has not ended."""
-        rollouts = {
-            draw: [*group.rollouts, *self._refused.get(draw, ())] for draw, group in self._asked.items()
-        }
+        rollouts = {draw: [*group.rollouts] for draw, group in self._asked.items()}
         for ticket, (completion, (_, text)) in enumerate(zip(self._completions, self.items, strict=True)):
             rollout = Rollout(completion=completion, text=text, verdict=verdicts[ticket])
             rollouts[completion.draw].append(rollout)
