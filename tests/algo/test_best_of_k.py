@@ -49,14 +49,6 @@ def test_the_gradient_is_that_of_the_best_of_k(k):
         assert estimate[i] == pytest.approx(slope, rel=1e-6)
 
 
-@pytest.mark.parametrize(("right", "k"), [(1, 4), (3, 4), (5, 2), (5, 4), (8, 8), (0, 4)])
-def test_parts_of_binary_scores(right, k):
-    n = 8
-    parts = best_of_k_parts([1.0] * right + [0.0] * (n - right), k)
-    missed = math.comb(n - 1 - right, k - 1) / math.comb(n - 1, k - 1) if right < n else 0.0
-    assert parts == pytest.approx([1.0] * right + [1 - missed if right else 0.0] * (n - right))
-
-
 @given(groups)
 def test_of_one_it_is_the_score_itself(scores):
     assert best_of_k_parts(scores, 1) == scores

@@ -24,9 +24,3 @@ def test_equal_bounds_are_a_constant(limit, length, eta):
 @pytest.mark.parametrize(("length", "reward"), [(0, 0.0), (25, -0.1464466), (50, -0.5), (75, -0.8535534)])
 def test_worked_numbers(length, reward):
     assert cosine_length_reward(length, 100, **ETA) == pytest.approx(reward, abs=1e-7)
-
-
-@given(limits, st.data())
-def test_longer_is_never_paid_more(limit, data):
-    short, long = sorted(data.draw(st.lists(st.integers(0, limit), min_size=2, max_size=2)))
-    assert cosine_length_reward(short, limit, **ETA) >= cosine_length_reward(long, limit, **ETA)
