@@ -102,14 +102,6 @@ def test_one_update_is_the_gradient_of_the_written_loss():
     assert 0 < stats.entropy <= math.log(VOCABULARY)
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_good_actions_become_likelier(seed):
-    one, data = learner(), batch(seed=seed)
-    good = tuple(with_advantage(group, 1.0) for group in data)
-    losses = [updated(one, good, dataclasses.replace(HPARAMS, clip_high=100.0)).loss for _ in range(5)]
-    assert losses == sorted(losses, reverse=True)
-
-
 def test_gradient_norm_is_clipped():
     hparams = dataclasses.replace(HPARAMS, kl_coef=0.0, learning_rate=1.0, grad_clip=1e-3)
     one = learner(betas=(0.0, 0.0), eps=1e6)  # the step is then the clipped gradient / eps
@@ -183,13 +175,6 @@ def test_the_other_mini_batches_of_a_broken_one_still_count(last):
     assert all(math.isfinite(value) for value in flat(stats).values())
 
 
-def test_kl_starts_at_zero_and_grows():
-    one = learner()
-    first, second = updated(one, batch(), HPARAMS), updated(one, batch(), HPARAMS)
-    assert first.kl == pytest.approx(0.0, abs=1e-10)
-    assert second.kl > 1e-6
-
-
 def test_the_measured_kl_does_not_depend_on_the_estimator_in_the_loss():
     """Until the second update: at the reference itself the gradients of k2 and k3 are both zero."""
     stats = {}
@@ -223,46 +208,34 @@ def test_mismatch_is_measured_against_the_policy_of_the_steps_start(old_logprobs
     assert near.mismatch_out_share == 0.0
 
 
-def test_save_and_restore_continue_to_the_last_bit(tmp_path):
-    one = learner()
-    updated(one, batch(seed=1), HPARAMS)
-    (tmp_path / "reference").mkdir()
-    one.snapshot()(tmp_path)
-    one.save_reference(tmp_path / "reference")
-    other = learner(qwen2(initializer_range=0.1))
-    other.restore(tmp_path)
-    other.reset_reference(tmp_path / "reference", clear_optimizer=False)
-    stats = [updated(each, batch(seed=2), HPARAMS) for each in (one, other)]
-    assert stats[0] == stats[1]
-    assert bits_equal(weights(one.policy), weights(other.policy))
-
-
-def test_a_snapshot_is_of_its_moment_however_late_it_is_written(tmp_path):
-    one = learner()
-    updated(one, batch(seed=1), HPARAMS)
-    write = one.snapshot()
-    before = weights(one.policy)
-    twin = learner()
-    updated(twin, batch(seed=1), HPARAMS)
+def test_a_snapshot_is_of_its_moment_however_late_it_is_written_and_goes_on_to_the_last_bit(tmp_path):
+    one, twin, restored = learner(), learner(), learner(qwen2(initializer_range=0.1))
+    for each in (one, twin):
+        updated(each, batch(seed=1), HPARAMS)
+    write, before = one.snapshot(), weights(one.policy)
     updated(one, batch(seed=2), HPARAMS)
     write(tmp_path)
-    restored = learner()
+    (tmp_path / "reference").mkdir()
+    one.save_reference(tmp_path / "reference")
     restored.restore(tmp_path)
+    restored.reset_reference(tmp_path / "reference", clear_optimizer=False)
     assert bits_equal(weights(restored.policy), before)
     stats = [updated(each, batch(seed=3), HPARAMS) for each in (restored, twin)]
     assert stats[0] == stats[1]  # the moments too
+    assert bits_equal(weights(restored.policy), weights(twin.policy))
 
 
 def test_restoring_and_saving_again_writes_the_same_bytes(tmp_path):
     one, other = learner(), learner()
+    first, second = tmp_path / "first", tmp_path / "second"
+    first.mkdir()
+    second.mkdir()
     updated(one, batch(seed=1), HPARAMS)
-    for name, each in (("one", one), ("other", other)):
-        (tmp_path / name).mkdir()
-        if each is other:
-            other.restore(tmp_path / "one")
-        each.snapshot()(tmp_path / name)
-    for file in (tmp_path / "one").iterdir():
-        assert file.read_bytes() == (tmp_path / "other" / file.name).read_bytes()
+    one.snapshot()(first)
+    other.restore(first)
+    other.snapshot()(second)
+    for file in first.iterdir():
+        assert file.read_bytes() == (second / file.name).read_bytes()
 
 
 @pytest.mark.parametrize("tied", [True, False])

@@ -1,40 +1,10 @@
 import pytest
 import torch
-from transformers import (
-    LlamaConfig,
-    LlamaForCausalLM,
-    Qwen2Config,
-    Qwen2ForCausalLM,
-    Qwen3Config,
-    Qwen3ForCausalLM,
-)
 
 from prorl.learn.llama import packed_hidden_states
 from prorl.learn.packing import Row, Tiles
 from support.learners import action_of, seen_in
-from support.tiny import FOUR_HEADS
-
-YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32, "rope_theta": 10000.0}
-MODELS = {
-    "llama": lambda: LlamaForCausalLM(LlamaConfig(**FOUR_HEADS, num_key_value_heads=4)),
-    "llama with biases": lambda: LlamaForCausalLM(
-        LlamaConfig(**FOUR_HEADS, num_key_value_heads=2, attention_bias=True, mlp_bias=True)
-    ),
-    "llama, yarn": lambda: LlamaForCausalLM(
-        LlamaConfig(**FOUR_HEADS, num_key_value_heads=1, rope_parameters=YARN)
-    ),
-    "qwen2": lambda: Qwen2ForCausalLM(Qwen2Config(**FOUR_HEADS, num_key_value_heads=2)),
-    "qwen3": lambda: Qwen3ForCausalLM(Qwen3Config(**FOUR_HEADS, num_key_value_heads=2, head_dim=16)),
-}
-
-
-def made(name):
-    torch.manual_seed(0)
-    model = MODELS[name]().eval()
-    with torch.no_grad():
-        for weight in model.parameters():  # norms and biases that are no ones and zeros
-            weight.add_(0.1 * torch.randn_like(weight))
-    return model
+from support.models import NATIVE
 
 
 def by_module(model, tokens, positions, mask):
@@ -58,9 +28,9 @@ LAYOUTS = {
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", NATIVE)
 def test_hidden_states_and_gradients_are_those_of_the_module(name, layout):
-    model = made(name)
+    model = NATIVE[name]()
     positions, tiles = LAYOUTS[layout]
     tokens = torch.arange(22).view(-1, 22 if tiles else 11) * 7 % 40
     # What the module is given where positions jump: without a mask it would take a jump for another text.
@@ -80,7 +50,7 @@ def test_hidden_states_and_gradients_are_those_of_the_module(name, layout):
 
 
 def test_without_gradients_the_bits_are_the_same():
-    model = made("qwen3")
+    model = NATIVE["qwen3"]()
     tokens = torch.arange(22).view(2, 11) % 40
     with torch.no_grad():
         alone = packed_hidden_states(model, tokens, None, None)

@@ -6,46 +6,18 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
-from transformers import (
-    Gemma2Config,
-    Gemma2ForCausalLM,
-    GPT2Config,
-    GPT2LMHeadModel,
-    LlamaConfig,
-    LlamaForCausalLM,
-    Phi3Config,
-    Phi3ForCausalLM,
-    Qwen2Config,
-    Qwen2ForCausalLM,
-    Qwen3Config,
-    Qwen3ForCausalLM,
-)
+from transformers import Gemma2Config, Gemma2ForCausalLM, Phi3Config, Phi3ForCausalLM
 
 from prorl.learn.loss import Scoring, check_head, score, token_logprobs
 from prorl.learn.packing import micro_batch, plan_rows
 from prorl.types import PromptActions
 from support.learners import FUSED, action_of
+from support.models import MODELS, NATIVE
 from support.tiny import NARROW
 
-MODELS = {
-    "qwen2": lambda: Qwen2ForCausalLM(Qwen2Config(**NARROW)),
-    "qwen3": lambda: Qwen3ForCausalLM(Qwen3Config(**NARROW, head_dim=8)),
-    "llama": lambda: LlamaForCausalLM(LlamaConfig(**NARROW)),
-    "gpt2": lambda: GPT2LMHeadModel(GPT2Config(n_embd=16, n_layer=2, n_head=2, vocab_size=40)),
-}
-SHARING = ["qwen2", "qwen3", "llama"]
 SCORING = Scoring(temperature=0.7, logits_elements=2**20)
 TILED = replace(SCORING, fused_layers=True)
 PLAIN = Scoring(temperature=1.0, logits_elements=2**20)
-
-
-def tiny(name):
-    torch.manual_seed(0)
-    model = MODELS[name]().eval()
-    with torch.no_grad():
-        for weight in model.parameters():  # far from uniform, so that a wrong context shows
-            weight.add_(torch.randn_like(weight) * 0.3)
-    return model
 
 
 def ragged_groups():
@@ -88,10 +60,10 @@ def test_half_precision_products_leave_log_probs_and_entropy_float32():
 
 
 @pytest.mark.parametrize(
-    ("name", "pair_cost"), [(name, None) for name in MODELS] + [(name, 0.0) for name in SHARING]
+    ("name", "pair_cost"), [(name, None) for name in MODELS] + [(name, 0.0) for name in NATIVE]
 )
 def test_scores_agree_with_one_rollout_at_a_time(name, pair_cost):
-    model, groups = tiny(name), ragged_groups()
+    model, groups = MODELS[name](), ragged_groups()
     batch = micro_batch(
         plan_rows(groups, budget=500, pair_cost=pair_cost), pad_id=3, device=torch.device("cpu")
     )
@@ -107,9 +79,9 @@ def test_scores_agree_with_one_rollout_at_a_time(name, pair_cost):
     assert not logps_BT[~batch.mask_BT].any()
 
 
-@pytest.mark.parametrize("name", SHARING)
+@pytest.mark.parametrize("name", NATIVE)
 def test_sharing_the_prompt_leaves_gradients_as_they_are(name):
-    model, groups = tiny(name), ragged_groups()
+    model, groups = MODELS[name](), ragged_groups()
 
     def gradients(pair_cost):
         model.zero_grad()
@@ -134,6 +106,7 @@ def test_chunks_change_neither_values_nor_gradients(logits_elements, bias):
             hidden_ND, head, targets_N, Scoring(temperature=0.9, logits_elements=elements)
         )
         grads = torch.autograd.grad((logps_N * torch.arange(20.0)).sum(), [hidden_ND, *head.parameters()])
+        assert not entropy_N.requires_grad
         return [logps_N, entropy_N, *grads]
 
     for chunked, whole in zip(run(logits_elements), run(2**20), strict=True):
@@ -180,7 +153,7 @@ def test_the_fused_head_multiplies_in_half_precision():
 def test_a_torch_without_the_fused_head_says_so(monkeypatch):
     monkeypatch.delattr(F, "linear_cross_entropy", raising=False)
     with pytest.raises(ValueError, match=r"learner.fused_head needs torch 2.13 or newer, and this is"):
-        check_head(tiny("qwen2"), replace(PLAIN, fused_head=True))
+        check_head(MODELS["qwen2-tied"](), replace(PLAIN, fused_head=True))
 
 
 def test_a_chunk_of_logits_never_exceeds_its_bound():
@@ -199,25 +172,10 @@ def test_a_chunk_of_logits_never_exceeds_its_bound():
     assert head.largest == 90
 
 
-def test_gradient_of_log_probs_is_that_of_log_softmax_and_entropy_has_none():
-    torch.manual_seed(0)
-    head = nn.Linear(6, 11).double()
-    hidden_ND = torch.randn(5, 6, dtype=torch.float64, requires_grad=True)
-    targets_N = torch.randint(0, 11, (5,))
-    logps_N, entropy_N = token_logprobs(
-        hidden_ND, head, targets_N, Scoring(temperature=0.5, logits_elements=1000)
-    )
-    exact_N = (head(hidden_ND) / 0.5).log_softmax(-1).gather(1, targets_N[:, None])[:, 0]
-    (found,) = torch.autograd.grad(logps_N.sum(), hidden_ND)
-    (exact,) = torch.autograd.grad(exact_N.sum(), hidden_ND)
-    torch.testing.assert_close(found, exact, atol=1e-5, rtol=1e-5)
-    assert not entropy_N.requires_grad
-
-
 @pytest.mark.parametrize("fused_head", [False, pytest.param(True, marks=FUSED)])
 @pytest.mark.parametrize("name", MODELS)
 def test_plain_heads_are_accepted(name, fused_head):
-    check_head(tiny(name), replace(PLAIN, fused_head=fused_head))
+    check_head(MODELS[name](), replace(PLAIN, fused_head=fused_head))
 
 
 def test_a_model_whose_rotation_depends_on_the_batch_is_refused():

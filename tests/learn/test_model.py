@@ -120,15 +120,16 @@ def test_a_directory_that_is_no_checkpoint_is_refused(tmp_path):
         load_tokenizer(tmp_path)
 
 
-def test_a_model_without_a_causal_head_is_refused(tmp_path):
-    T5Config(d_model=8, num_layers=1).save_pretrained(tmp_path)
-    with pytest.raises(ModelError, match="no causal language-model head"):
-        load(tmp_path)
-
-
-def test_a_model_without_attention_is_refused(tmp_path):
-    MambaConfig(hidden_size=8, num_hidden_layers=1).save_pretrained(tmp_path)
-    with pytest.raises(ModelError, match=r"\(mamba\) has no attention heads"):
+@pytest.mark.parametrize(
+    ("config", "reason"),
+    [
+        (T5Config(d_model=8, num_layers=1), "no causal language-model head"),
+        (MambaConfig(hidden_size=8, num_hidden_layers=1), r"\(mamba\) has no attention heads"),
+    ],
+)
+def test_a_model_that_is_no_causal_transformer_is_refused(config, reason, tmp_path):
+    config.save_pretrained(tmp_path)
+    with pytest.raises(ModelError, match=reason):
         load(tmp_path)
 
 

@@ -4,58 +4,16 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from transformers import (
-    GPT2Config,
-    GPT2LMHeadModel,
-    Lfm2Config,
-    Lfm2ForCausalLM,
-    LlamaConfig,
-    LlamaForCausalLM,
-    Qwen2Config,
-    Qwen2ForCausalLM,
-    Qwen3Config,
-    Qwen3ForCausalLM,
-)
+from transformers import Lfm2Config, Lfm2ForCausalLM
 
 from prorl.learn.llama import unsupported_reason
 from prorl.local.decoder import Decoder, FallbackDecoder, LlamaDecoder, best_width, pack
 from prorl.local.engine import LocalEngine
 from prorl.types import Request, Sampling
+from support.models import MODELS, NATIVE, VOCABULARY, gpt2, qwen2
 from support.tiny import FOUR_HEADS
 
-VOCAB = FOUR_HEADS["vocab_size"]
-YARN = {"rope_type": "yarn", "rope_theta": 100.0, "factor": 4.0, "original_max_position_embeddings": 32}
 PROMPTS = ((5, 6, 7), (8, 9, 1, 2, 3, 4, 11), (7,), (12, 30, 31, 2))
-
-
-def randomise(model):
-    generator = torch.Generator().manual_seed(1)
-    for name, weight in model.named_parameters():
-        weight.data.normal_(1.0 if "norm" in name or "ln_" in name else 0.0, 0.2, generator=generator)
-    return model
-
-
-def qwen2(**options):
-    return randomise(Qwen2ForCausalLM(Qwen2Config(**FOUR_HEADS, num_key_value_heads=2, **options)))
-
-
-def gpt2():
-    sizes = {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 64}
-    return randomise(GPT2LMHeadModel(GPT2Config(vocab_size=VOCAB, bos_token_id=0, eos_token_id=0, **sizes)))
-
-
-MODELS = {
-    "qwen2-tied": lambda: qwen2(tie_word_embeddings=True),
-    "qwen2-untied-yarn": lambda: qwen2(tie_word_embeddings=False, rope_parameters=YARN),
-    "qwen3": lambda: randomise(
-        Qwen3ForCausalLM(Qwen3Config(**FOUR_HEADS, num_key_value_heads=2, head_dim=16, attention_bias=True))
-    ),
-    "llama-one-key-head-biased": lambda: randomise(
-        LlamaForCausalLM(LlamaConfig(**FOUR_HEADS, num_key_value_heads=1, attention_bias=True, mlp_bias=True))
-    ),
-    "llama-no-groups": lambda: randomise(LlamaForCausalLM(LlamaConfig(**FOUR_HEADS, num_key_value_heads=4))),
-    "gpt2-fallback": gpt2,
-}
 
 
 def reference_logps(model, prompt, tokens, temperature):
@@ -86,7 +44,7 @@ def test_log_probs_sampled_and_scored_are_those_of_the_plain_forward(name):
 
 def test_the_native_decoder_serves_every_supported_architecture():
     natively = {name for name, build in MODELS.items() if unsupported_reason(build()) is None}
-    assert natively == set(MODELS) - {"gpt2-fallback"}
+    assert natively == set(NATIVE)
 
 
 @pytest.mark.parametrize(
@@ -140,7 +98,7 @@ def test_rearranged_slots_go_on_where_they_were(kind):
         return decoding.step(torch.tensor([tokens_of_row[row] for row in layout.rows]))
 
     for position in range(20):
-        step([(3 * row + position) % VOCAB for row in range(8)], list(range(8)))
+        step([(3 * row + position) % VOCABULARY for row in range(8)], list(range(8)))
     kept = [1, 4, 5, 7]
     slot_of = {row: layout.rows.index(row) for row in kept}
     layout = decoding.arrange([row_prompts[row] for row in kept], [slot_of[row] for row in kept])
@@ -182,7 +140,7 @@ def test_a_model_in_training_mode_decodes_without_dropout_and_stays_in_it():
 
 def test_a_layer_that_checkpoints_its_activations_goes_on_doing_so_after_decoding():
     """The learner leaves that layer alone in training mode."""
-    model = gpt2().eval()
+    model = gpt2()
     model.transformer.h[0].training = True
     LocalEngine(model, eos_ids=(), pad_id=0).score((5, 6), (7, 8, 9))
     assert [name for name, module in model.named_modules() if module.training] == ["transformer.h.0"]

@@ -50,14 +50,22 @@ def submit_all(engine, version=1):
         engine.submit(request)
 
 
+def named(completions):
+    found = {
+        (done.draw, done.sample): (done.tokens.tobytes(), done.logps.tobytes(), done.policy_version)
+        for done in completions
+    }
+    assert len(found) == len(completions)
+    return found
+
+
+def rest(engine):
+    return [done for completions in iter(engine.poll, []) for done in completions]
+
+
 def finished(engine, version=1):
     submit_all(engine, version)
-    found = {}
-    while completions := engine.poll():
-        for done in completions:
-            assert (done.draw, done.sample) not in found
-            found[done.draw, done.sample] = (done.tokens.tobytes(), done.logps.tobytes(), done.policy_version)
-    return found
+    return named(rest(engine))
 
 
 def train(one, engine, steps=2):
@@ -73,6 +81,21 @@ def with_workers(one, count):
     held = Workers(one.modules, count=count)
     one.runner = held
     return held, WorkersEngine(LocalEngine(one.policy, eos_ids=(3,), pad_id=0), held)
+
+
+@pytest.fixture
+def held():
+    with closing(Workers([qwen2()], count=1)) as held:
+        yield held
+
+
+@pytest.fixture
+def pair():
+    """A learner, its two workers, and their engine."""
+    one = one_learner()
+    held, engine = with_workers(one, 2)
+    with closing(held):
+        yield one, held, engine
 
 
 @pytest.fixture(scope="module")
@@ -102,46 +125,36 @@ def test_bits_do_not_depend_on_the_number_of_workers(alone, count):
     assert scored == pytest.approx(one.score((1, 2, 3), (4, 5, 6, 7)), abs=1e-5)
 
 
-def test_workers_that_serve_other_weights_give_no_response():
-    one = one_learner()
-    held, engine = with_workers(one, 2)
-    with closing(held):
-        backend = LocalBackend(engine, None, one, probe=tuple(range(8)), workers=held)
-        backend.sync(2)
-        assert engine.poll() == []  # both have proven what they serve
-        with torch.no_grad():
-            one.policy.lm_head.weight.mul_(1.01)
-            one.policy.model.layers[0].mlp.up_proj.weight.mul_(1.5)  # of which they keep a copy
-        backend.sync(2)  # which is what they have, so they take no other
-        engine.submit(REQUESTS[0])
-        with pytest.raises(SyncError, match="policy version 2"):
-            engine.poll()
+def test_workers_that_serve_other_weights_give_no_response(pair):
+    one, held, engine = pair
+    backend = LocalBackend(engine, None, one, probe=tuple(range(8)), workers=held)
+    backend.sync(2)
+    assert engine.poll() == []  # both have proven what they serve
+    with torch.no_grad():
+        one.policy.lm_head.weight.mul_(1.01)
+        one.policy.model.layers[0].mlp.up_proj.weight.mul_(1.5)  # of which they keep a copy
+    backend.sync(2)  # which is what they have, so they take no other
+    engine.submit(REQUESTS[0])
+    with pytest.raises(SyncError, match="policy version 2"):
+        engine.poll()
 
 
-def test_workers_that_are_told_to_stop_finish_what_they_have(alone):
+def test_workers_that_are_told_to_stop_finish_what_they_have(alone, pair):
     sampled, _, _ = alone
-    one = one_learner()
-    held, engine = with_workers(one, 2)
-    with closing(held):
-        submit_all(engine)
-        found = {
-            (done.draw, done.sample): (done.tokens.tobytes(), done.logps.tobytes(), done.policy_version)
-            for done in engine.cancel()
-        }
-        assert engine.poll() == []
-    assert found == sampled[0]
+    _, _, engine = pair
+    submit_all(engine)
+    assert named(engine.cancel()) == sampled[0]
+    assert engine.poll() == []
 
 
-def test_sampling_between_the_begin_of_an_update_and_its_end_changes_neither(alone):
-    one = one_learner()
-    held, engine = with_workers(one, 2)
-    with closing(held):
-        sampled = [finished(engine, 1)]
-        finish = one.begin_update(batch(groups=6, seed=0), UPDATES)
-        assert finished(engine, 1) == sampled[0]
-        stats = [finish()]
-        sampled.append(finished(engine, 2))
-        stats.append(one.begin_update(batch(groups=6, seed=1), UPDATES)())
+def test_sampling_between_the_begin_of_an_update_and_its_end_changes_neither(alone, pair):
+    one, _, engine = pair
+    sampled = [finished(engine, 1)]
+    finish = one.begin_update(batch(groups=6, seed=0), UPDATES)
+    assert finished(engine, 1) == sampled[0]
+    stats = [finish()]
+    sampled.append(finished(engine, 2))
+    stats.append(one.begin_update(batch(groups=6, seed=1), UPDATES)())
     assert (sampled, stats) == alone[:2]
     assert bits_equal(weights(one.policy), alone[2])
 
@@ -155,29 +168,23 @@ class DyingRunner:
         return self._held.run(dies_once, [(self._path, item) for item in items], gradients=gradients)
 
 
-def test_a_worker_that_dies_in_a_pass_changes_no_bit(alone, tmp_path):
-    one = one_learner()
-    held, engine = with_workers(one, 2)
+def test_a_worker_that_dies_in_a_pass_changes_no_bit(alone, pair, tmp_path):
+    one, held, engine = pair
     one.runner = DyingRunner(held, tmp_path / "passes")
-    with closing(held):
-        sampled, stats, ends = train(one, engine)
-        told = held.incidents()
+    sampled, stats, ends = train(one, engine)
     assert (sampled, stats) == alone[:2]
     assert bits_equal(ends, alone[2])
-    assert told == ["worker processes replaced: 1 × exit code -9; what they computed is computed again"]
+    told = "worker processes replaced: 1 × exit code -9; what they computed is computed again"
+    assert held.incidents() == [told]
 
 
-def test_workers_killed_while_they_sample_change_no_text(alone):
-    one = one_learner()
-    held, engine = with_workers(one, 2)
-    with closing(held):
-        submit_all(engine)
-        found = {(done.draw, done.sample): done.tokens.tobytes() for done in engine.poll()}
-        for worker in held._workers:
-            worker.process.kill()
-        while completions := engine.poll():
-            found |= {(done.draw, done.sample): done.tokens.tobytes() for done in completions}
-    assert found == {key: tokens for key, (tokens, _, _) in alone[0][0].items()}
+def test_workers_killed_while_they_sample_change_no_text(alone, pair):
+    _, held, engine = pair
+    submit_all(engine)
+    found = engine.poll()
+    for worker in held._workers:
+        worker.process.kill()
+    assert named(found + rest(engine)) == alone[0][0]
 
 
 def test_what_a_killed_worker_had_delivered_is_given_once():
@@ -195,14 +202,13 @@ def test_what_a_killed_worker_had_delivered_is_given_once():
     assert len(names) == len(set(names)) == sum(request.samples for request in REQUESTS)
 
 
-def test_a_worker_that_hangs_is_replaced_until_it_is_clear_that_its_item_hangs_them_all(monkeypatch):
+def test_a_worker_that_hangs_is_replaced_until_it_is_clear_that_its_item_hangs_them_all(held, monkeypatch):
     monkeypatch.setattr(workers_module, "LEAST_SILENCE", 0.5)
     monkeypatch.setattr(workers_module, "FACTOR", 1.0)
     monkeypatch.setattr(workers_module, "LOOK", 0.1)
-    with closing(Workers([qwen2()], count=1)) as held:
-        assert list(held.run(hangs, [0, 0])) == [0, 0]
-        with pytest.raises(WorkersError, match=r"again and again \(silent for too long\).*workers=1"):
-            list(held.run(hangs, [1]))
+    assert list(held.run(hangs, [0, 0])) == [0, 0]
+    with pytest.raises(WorkersError, match=r"again and again \(silent for too long\).*workers=1"):
+        list(held.run(hangs, [1]))
 
 
 def test_an_item_that_always_kills_its_worker_ends_the_run_wherever_it_does():
@@ -211,18 +217,17 @@ def test_an_item_that_always_kills_its_worker_ends_the_run_wherever_it_does():
         list(held.run(dies_after_its_first_answer, [1]))
 
 
-def test_what_takes_long_is_not_measured_by_what_is_quick(monkeypatch):
+def test_what_takes_long_is_not_measured_by_what_is_quick(held, monkeypatch):
     """A probe of a few tokens says nothing of a pass, nor the first response that ends of the last one."""
     monkeypatch.setattr(workers_module, "LEAST_SILENCE", 0.2)
     monkeypatch.setattr(workers_module, "FACTOR", 1.0)
     monkeypatch.setattr(workers_module, "LOOK", 0.1)
-    with closing(Workers([qwen2()], count=1)) as held:
-        assert list(held.everywhere(counts, b"")) == [0]
-        assert list(held.run(waits, [(0.0, 1.0), (0.0, 0.8)])) == [0.0, 0.0]
-        assert held.incidents() == []
+    assert list(held.everywhere(counts, b"")) == [0]
+    assert list(held.run(waits, [(0.0, 1.0), (0.0, 0.8)])) == [0.0, 0.0]
+    assert held.incidents() == []
 
 
-def test_time_in_which_the_trainer_is_stopped_is_no_silence(monkeypatch):
+def test_time_in_which_the_trainer_is_stopped_is_no_silence(held, monkeypatch):
     """As where a terminal or a container stops it, and its workers, for longer than these may be silent."""
     monkeypatch.setattr(workers_module, "LEAST_SILENCE", 0.5)
     monkeypatch.setattr(workers_module, "FACTOR", 1.0)
@@ -233,11 +238,10 @@ def test_time_in_which_the_trainer_is_stopped_is_no_silence(monkeypatch):
         time.sleep(0.8)
         return look(connections, 0.0)
 
-    with closing(Workers([qwen2()], count=1)) as held:
-        assert list(held.run(waits, [(0.0, 0.0)])) == [0.0]
-        monkeypatch.setattr(workers_module, "wait_for", stopped)
-        assert list(held.run(waits, [(2.0, 0.0)])) == [2.0]
-        assert held.incidents() == []
+    assert list(held.run(waits, [(0.0, 0.0)])) == [0.0]
+    monkeypatch.setattr(workers_module, "wait_for", stopped)
+    assert list(held.run(waits, [(2.0, 0.0)])) == [2.0]
+    assert held.incidents() == []
 
 
 def test_a_worker_that_takes_nothing_any_more_is_replaced(monkeypatch):
@@ -251,16 +255,14 @@ def test_a_worker_that_takes_nothing_any_more_is_replaced(monkeypatch):
         assert "worker processes replaced: 1 × " in held.incidents()[0]
 
 
-def test_large_items_do_not_wait_for_a_worker_that_talks():
+def test_large_items_do_not_wait_for_a_worker_that_talks(held):
     """Neither side may wait for the other to read: items and answers are far larger than a socket's buffer."""
-    with closing(Workers([qwen2()], count=1)) as held:
-        items = [bytes([index]) * (1 << 21) for index in range(4)]
-        assert list(held.run(echoes, items)) == items
+    items = [bytes([index]) * (1 << 21) for index in range(4)]
+    assert list(held.run(echoes, items)) == items
 
 
-def test_collections_in_a_worker_leave_out_what_it_begins_with():
-    with closing(Workers([qwen2()], count=1)) as held:
-        assert next(held.run(collects, [None])) < 10_000
+def test_collections_in_a_worker_leave_out_what_it_begins_with(held):
+    assert next(held.run(collects, [None])) < 10_000
 
 
 def test_the_last_items_wait_for_whichever_worker_is_free_first():
@@ -276,17 +278,16 @@ def test_the_last_items_wait_for_whichever_worker_is_free_first():
         assert len(set(processes)) == len(processes) == 2
 
 
-def test_what_a_function_raises_is_raised_here():
-    with closing(Workers([qwen2()], count=1)) as held:
-        with pytest.raises(KeyError, match="no bread") as raised:
-            list(held.run(fails, ["bread"]))
-        assert "in fails" in raised.value.__notes__[0]
-        with pytest.raises(FileNotFoundError, match="no-such-file"):
-            list(held.run(opens, ["no-such-file"]))
-        assert not held.incidents()
-        with pytest.raises(RuntimeError, match=r"(?s)in fails.*OddError: no wine"):
-            list(held.run(fails, ["wine"]))
-        assert held.incidents() == []
+def test_what_a_function_raises_is_raised_here(held):
+    with pytest.raises(KeyError, match="no bread") as raised:
+        list(held.run(fails, ["bread"]))
+    assert "in fails" in raised.value.__notes__[0]
+    with pytest.raises(FileNotFoundError, match="no-such-file"):
+        list(held.run(opens, ["no-such-file"]))
+    assert not held.incidents()
+    with pytest.raises(RuntimeError, match=r"(?s)in fails.*OddError: no wine"):
+        list(held.run(fails, ["wine"]))
+    assert held.incidents() == []
 
 
 def test_nothing_is_left_when_it_is_closed():
@@ -314,10 +315,9 @@ def test_the_weights_stay_tied_and_the_same():
 
 
 @pytest.mark.slow
-def test_a_fork_server_that_is_killed_is_followed_by_another():
-    with closing(Workers([qwen2()], count=1)) as held:
-        assert list(held.run(counts, [b"a"])) == [1]
-        os.kill(forkserver._forkserver._forkserver_pid, signal.SIGKILL)
-        eventually(held._workers[0].connection.poll)  # the end: workers die with it
-        assert list(held.run(counts, [b"ab"])) == [2]
-        assert "worker processes replaced: " in held.incidents()[0]
+def test_a_fork_server_that_is_killed_is_followed_by_another(held):
+    assert list(held.run(counts, [b"a"])) == [1]
+    os.kill(forkserver._forkserver._forkserver_pid, signal.SIGKILL)
+    eventually(held._workers[0].connection.poll)  # the end: workers die with it
+    assert list(held.run(counts, [b"ab"])) == [2]
+    assert "worker processes replaced: " in held.incidents()[0]
