@@ -24,7 +24,7 @@ from prorl.learn.llama import unsupported_reason
 from prorl.learn.loss import Scoring, check_head, objective, update_stats
 from prorl.learn.model import choose_attention
 from prorl.learn.optim import GuardedAdamW
-from prorl.learn.packing import MicroBatch, Row, Share, deal_batch, micro_batch
+from prorl.learn.packing import Row, Share, deal_batch, micro_batch
 from prorl.learn.parallel import (
     Held,
     Here,
@@ -98,11 +98,11 @@ class TorchLearner:
             for layer in layers_of(model):
                 # It checkpoints in training mode only; its children stay in evaluation mode, without dropout.
                 layer.training = True
-        self._score = self._scorer(model)
-        self._score_reference = self._scorer(reference) if reference is not None else None
-        if reference is not None:  # only now: a rank never holds more than one model that is not sharded
+        self.modules = [self._scorer(model)]
+        if reference is not None:
+            self.modules.append(self._scorer(reference))
+            # Only now: a rank never holds more than one model that is not sharded.
             reference.load_state_dict(copy.deepcopy(model.state_dict(keep_vars=True)), assign=True)
-        self.modules = [one for one in (self._score, self._score_reference) if one is not None]
         self.runner: Runner = Here(self.modules)  # computes the passes; may be replaced
         self._optimizer = GuardedAdamW(
             model.named_parameters(),
@@ -172,8 +172,8 @@ class TorchLearner:
         unknown = log_probs([0.0] * len(tokens))
         action = Action(tokens=token_ids(tokens), engine_logps=unknown, advantage=0.0)
         rows = [Row(prompt=tuple(prompt), actions=(action,))]
-        micro = _micro_batch(rows, self._pad_id, self._score)  # the same on all ranks
-        logps: list[float] = self._score(micro, self._scoring(1.0, "float32"))[0][0].tolist()
+        micro = micro_batch(rows, pad_id=self._pad_id, device=self._device)  # the same on all ranks
+        logps: list[float] = self.modules[0](micro, self._scoring(1.0, "float32"))[0][0].tolist()
         return logps
 
     def reset_reference(self, source: Path | None, *, clear_optimizer: bool) -> None:
@@ -261,9 +261,9 @@ class TorchLearner:
         return scorer
 
     def _held_reference(self) -> PreTrainedModel:
-        if self._score_reference is None:
+        if len(self.modules) == 1:
             raise ValueError("the learner holds no reference; build it with one")
-        return self._score_reference.model
+        return self.modules[1].model
 
     def _old_logps(self, share: Share, scoring: Scoring, beat: Callable[[], None]) -> Sequence[Tensor | None]:
         """Of each forward pass; None where the engine's are taken."""
@@ -289,7 +289,7 @@ class Pass:
 def gradient(held: Held, given: Pass) -> Iterator[Tensor]:
     """The `SUMS` of a pass; its gradient is added to those of the policy's parameters."""
     policy, *reference = held.modules
-    micro = _micro_batch(given.rows, given.pad_id, policy)
+    micro = micro_batch(given.rows, pad_id=given.pad_id, device=policy.device)
     reference_BT = None
     if reference and given.hparams.kl_coef != 0:
         with torch.no_grad():
@@ -315,8 +315,9 @@ def gradient(held: Held, given: Pass) -> Iterator[Tensor]:
 def old_logprobs(held: Held, given: tuple[Sequence[Row], Scoring, int]) -> Iterator[Tensor]:
     """Log-probs of the rows' actions by the policy as it is, shape BT."""
     rows, scoring, pad_id = given
+    policy = held.modules[0]
     with torch.no_grad():
-        yield held.modules[0](_micro_batch(rows, pad_id, held.modules[0]), scoring)[0]
+        yield policy(micro_batch(rows, pad_id=pad_id, device=policy.device), scoring)[0]
 
 
 def _each(values: Iterator[Tensor], beat: Callable[[], None]) -> list[Tensor]:
@@ -326,8 +327,3 @@ def _each(values: Iterator[Tensor], beat: Callable[[], None]) -> list[Tensor]:
         found.append(value)
         beat()
     return found
-
-
-def _micro_batch(rows: Sequence[Row], pad_id: int, scorer: Scorer) -> MicroBatch:
-    idle = [Row(prompt=(pad_id,), actions=())]
-    return micro_batch(rows or idle, pad_id=pad_id, device=scorer.device)

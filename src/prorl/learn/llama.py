@@ -38,11 +38,7 @@ def unsupported_reason(model: PreTrainedModel) -> str | None:
     attention = model.model.layers[0].self_attn
     if 2 * model.model.rotary_emb.inv_freq.numel() != attention.head_dim:
         return "its rotary embedding covers only a part of each head"
-    projections = [model.lm_head]
-    for layer in model.model.layers:
-        attention, mlp = layer.self_attn, layer.mlp
-        projections += [attention.q_proj, attention.k_proj, attention.v_proj, attention.o_proj]
-        projections += [mlp.gate_proj, mlp.up_proj, mlp.down_proj]
+    projections = (one for name, one in model.named_modules() if name.endswith(("_proj", "lm_head")))
     if any(type(one) is not nn.Linear for one in projections):
         return "some of its projections are not plain linear layers"
     if {weight.dtype for weight in model.parameters()} != {torch.float32}:

@@ -190,17 +190,16 @@ def objective(
         weights=compare(old_BT).weights,
         denominator=denominator,
     )
-    sums = [loss.detach() * denominator, zero, entropy_N.sum(), clipped, zero, zero, zero]
-    sums += [zero] * (2 * len(POSITIONS))
+    kl, disagreement = zero, [zero] * (3 + 2 * len(POSITIONS))
     if reference_BT is not None:
         penalty_BT = kl_penalty(logps_BT, reference_BT, estimator=hparams.kl_estimator)
         loss = loss + hparams.kl_coef * penalty_BT[mask_BT].sum() / denominator
         # One measure for all estimators, as ceilings and detectors read it: the one without heavy tails.
         kl = kl_penalty(logps_BT.detach(), reference_BT, estimator="k2")[mask_BT].sum()
-        sums[:2] = loss.detach() * denominator, kl
     if start_BT is not None:
         found = compare(start_BT)
-        sums[4:] = found.abs_log_w, found.out_of_bounds, found.tokens, *found.factors, *found.counts
+        disagreement = [found.abs_log_w, found.out_of_bounds, found.tokens, *found.factors, *found.counts]
+    sums = [loss.detach() * denominator, kl, entropy_N.sum(), clipped, *disagreement]
     return loss, torch.stack([value.float() for value in sums])
 
 

@@ -221,7 +221,8 @@ def deal_batch(
 
 
 def micro_batch(rows: Sequence[Row], *, pad_id: int, device: torch.device) -> MicroBatch:
-    """Tensors for `rows` on `device`, right-padded. A row without actions is computed and predicts nothing."""
+    """Tensors for `rows` on `device`, right-padded; without rows those of a pass that predicts nothing."""
+    rows = rows or [Row(prompt=(pad_id,), actions=())]
     tiles, width = Tiles.of(rows) if shares_prompt(rows) else None, max(row.positions for row in rows)
     tokens: list[int] = []
     sources: list[int] = []

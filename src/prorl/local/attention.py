@@ -35,7 +35,7 @@ class AttentionCache:
         """
         self._prompt_kv = prompt_kv
         self._lengths_P = lengths_P
-        self._groups = groups
+        self.groups = groups
         self._rotations = rotations
         self._heads, self.longest, self._head_width = prompt_kv.shape[3:]
         padded_PL = torch.arange(self.longest, device=lengths_P.device) >= lengths_P[:, None]
@@ -61,7 +61,7 @@ class AttentionCache:
         self._width, self._blocks = width, len(block_prompts)
         self._renew(self._own_kv[0].shape[2], kept)
         # Queries are written by slot and read by block or slot.
-        shape = (self._blocks, self._heads, width, self._groups, self._head_width // 2)
+        shape = (self._blocks, self._heads, width, self.groups, self._head_width // 2)
         query = torch.empty(shape, dtype=torch.complex64, device=keys.device)
         self._query_BWKGR = query.transpose(1, 2)
         query_BKWGD = torch.view_as_real(query).flatten(-2)
@@ -69,7 +69,7 @@ class AttentionCache:
         self._query_of_slot = query_BKWGD.flatten(0, 2)
         # Mixed values are written by block and read by slot, with rows of zeros to a multiple of ROWS.
         filled = -(-self._blocks * width // ROWS) * ROWS
-        self._mixed = keys.new_zeros(filled, self._heads * self._groups * self._head_width)
+        self._mixed = keys.new_zeros(filled, self._heads * self.groups * self._head_width)
         mixed = self._mixed[: self._blocks * width].view(self._blocks, width, self._heads, -1)
         self._mixed_BKWE = mixed.transpose(1, 2)
 
@@ -85,7 +85,7 @@ class AttentionCache:
 
     def _renew(self, capacity: int, kept: Tensor | None = None) -> None:
         """Suffixes of another capacity, or those of `kept`, and all that depends on their shape."""
-        blocks, rows = self._blocks * self._heads, self._width * self._groups
+        blocks, rows = self._blocks * self._heads, self._width * self.groups
         suffixes, length, depth = blocks * self._width, self.length, self._head_width
         for layer, old in enumerate(self._own_kv):
             self._own_kv[layer] = new = old.new_empty(2, suffixes, capacity, depth)
@@ -105,7 +105,7 @@ class AttentionCache:
         self._own_bias_C[:length] = 0.0
         scores = self._pad_bias.new_empty(2, blocks, rows, self.longest + capacity)
         self._scores, self._probs = scores.unbind()
-        of_slot = scores.view(2, suffixes, self._groups, -1)[..., self.longest :]
+        of_slot = scores.view(2, suffixes, self.groups, -1)[..., self.longest :]
         self._scores_of_slot, self._probs_of_slot = of_slot.unbind()
         self._scores_of_block = self._scores[..., : self.longest]
         self._probs_of_block = self._probs[..., : self.longest].split(_SUMMED_AT_ONCE, dim=2)

@@ -88,17 +88,15 @@ class LlamaDecoder:
             raise ValueError(f"LlamaDecoder cannot decode this model: {reason}; use FallbackDecoder.")
         self._model = model
         self._pad_id = pad_id
-        self._layers: list[Layer] = []
-        self._head: Callable[[Tensor], Tensor]
-        first = model.model.layers[0].self_attn
-        self.group: int = first.num_key_value_groups  # query heads for each key head
         self.refresh()
 
     @torch.inference_mode()
     def refresh(self) -> None:
         """Retake the fused weights from the module."""
         head = self._model.lm_head
-        self._layers, self._head = [], head  # frees the old copies before the new ones are made
+        # Frees the old copies before the new ones are made.
+        self._layers: list[Layer] = []
+        self._head: Callable[[Tensor], Tensor] = head
         self._layers = [Layer(layer, fused=True) for layer in self._model.model.layers]
         self._head = prepared(head.weight, head.bias)
 
@@ -122,7 +120,8 @@ class LlamaDecoder:
                 filled = [[*prompts[index], *fillers[index]] for index in some]
                 tokens_PL = torch.tensor(filled, device=head.device)
                 logits_PV[chosen] = self._prompt_logits(tokens_PL, lengths_P[chosen], chosen, prompt_kv)
-        cache = AttentionCache(prompt_kv, lengths_P, self.group, partial(rotations, self._model))
+        groups = self._model.model.layers[0].self_attn.num_key_value_groups
+        cache = AttentionCache(prompt_kv, lengths_P, groups, partial(rotations, self._model))
         return LlamaDecoding(self, cache), logits_PV
 
     def _prompt_logits(
@@ -166,7 +165,7 @@ class LlamaDecoding:
 
         `sources` is None for the first layout, before any token. Rows not named are dropped.
         """
-        least = -(-FEWEST_ROWS // self._decoder.group)
+        least = -(-FEWEST_ROWS // self._cache.groups)
         width = best_width(row_prompts, self._cache.longest / _POSITIONS_PER_SLOT, least=least)
         layout = pack(row_prompts, width)
         kept = sources and [sources[row] for row in layout.rows]
