@@ -107,13 +107,6 @@ def test_worked_numbers(ratio, advantage, loss, clipped):
     assert (gradient == 0) == (clipped == 1 or advantage == 0)
 
 
-def test_dual_clip_bounds_only_negative_advantages():
-    assert one(8.0, -1.0, dual_clip=3.0, **DAPO) == (3.0, 0.0, 1)
-    assert one(8.0, -1.0, **DAPO)[0] == pytest.approx(8.0)
-    assert one(8.0, 1.0, dual_clip=3.0, **DAPO)[0] == pytest.approx(-1.28)
-    assert one(2.0, -1.0, dual_clip=3.0, **DAPO)[0] == pytest.approx(2.0)
-
-
 def test_values_outside_the_mask_are_ignored_even_if_not_finite():
     bad = [-math.inf, math.nan, math.inf]
     logp = torch.tensor([-1.0, *bad], requires_grad=True)

@@ -63,16 +63,6 @@ def test_an_engine_that_errs_at_long_positions_only_is_told_where():
     assert found.factors.tolist() == pytest.approx([1033 + math.exp(MOST), 1024, 8 * 1.5, 0, 0])
 
 
-@given(rollouts_BT(), st.sampled_from(KINDS))
-def test_off_value_and_agreement_weigh_every_action_token_alike(rows, kind):
-    learner, engine, mask = tensors(rows)
-    off = mismatch(learner, engine, mask, kind="none", low=0.5, high=2.0)
-    agreed = mismatch(learner, learner, mask, kind=kind, low=0.5, high=2.0)
-    assert torch.equal(off.weights, mask.to(learner.dtype))
-    assert torch.equal(agreed.weights, mask.to(learner.dtype))
-    assert agreed.out_of_bounds.item() == 0
-
-
 @pytest.mark.parametrize(
     ("kind", "low", "high", "expected"),
     [

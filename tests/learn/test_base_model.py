@@ -143,25 +143,9 @@ def on_two_workers(model):
     return closing(Workers([model], count=2, threads=torch.get_num_threads()))
 
 
-def build(
-    settings,
-    cache,
-    problem_at=copy_problem,
-    *,
-    fingerprint="copy",
-    seed=0,
-    progress=lambda *_: None,
-    computing=in_this_process,
-):
-    return build_base(
-        settings,
-        problem_at,
-        cache,
-        seed=seed,
-        fingerprint=fingerprint,
-        computing=computing,
-        progress=progress,
-    )
+def build(settings, cache, problem_at=copy_problem, **options):
+    usual = {"fingerprint": "copy", "seed": 0, "progress": lambda *_: None, "computing": in_this_process}
+    return build_base(settings, problem_at, cache, **(usual | options))
 
 
 @pytest.fixture

@@ -260,18 +260,6 @@ def test_reset_to_the_policy_puts_kl_back_to_zero_and_keeps_the_moments():
     assert_same(weights(one.policy), weights(twin.policy), atol=1e-7, rtol=0)
 
 
-def test_reset_to_a_checkpoint_takes_its_weights(tmp_path):
-    one = learner()
-    updated(one, batch(), HPARAMS)
-    one.snapshot()(tmp_path)
-    updated(one, batch(seed=1), HPARAMS)
-    one.reset_reference(tmp_path, clear_optimizer=False)
-    now = weights(one.policy)
-    one.restore(tmp_path)
-    assert not bits_equal(weights(one.policy), now)
-    assert updated(one, batch(), HPARAMS).kl == pytest.approx(0.0, abs=1e-10)
-
-
 def test_clearing_the_optimizer_makes_the_next_step_a_first_step():
     old, hparams = learner(), dataclasses.replace(HPARAMS, kl_coef=0.0)
     updated(old, batch(), hparams)

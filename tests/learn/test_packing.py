@@ -88,13 +88,6 @@ def test_a_shared_row_by_hand():
     ]
 
 
-def test_sharing_more_than_halves_the_positions_at_small_scale():
-    groups = [group(30, *[12] * 8) for _ in range(4)]
-    alone = sum(row.positions for row in plan_rows(groups, budget=10_000, pair_cost=None))
-    shared = sum(row.positions for row in plan_rows(groups, budget=10_000, pair_cost=0.001))
-    assert shared * 2 < alone
-
-
 def test_sharing_switches_itself_off_for_long_responses():
     def shares(length, budget=10**6):
         groups = [PromptActions(prompt=(1,) * 30, actions=(action_of(range(length)),) * 8)]

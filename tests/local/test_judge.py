@@ -68,13 +68,6 @@ def test_every_ticket_gets_its_own_verdict(judge):
     assert all(verdict.status == "ok" and 0 < verdict.seconds < DEADLINE for verdict in verdicts)
 
 
-def test_poll_without_wait_returns_at_once(judge):
-    assert judge.poll(wait=False) == []
-    judge.submit(0, problem(), "sleep 0.1")
-    assert judge.poll(wait=False) == []
-    assert [ticket for ticket, _ in judge.poll(wait=True)] == [0]
-
-
 def test_a_wait_with_an_end_ends_without_a_verdict_too(judge):
     judge.submit(0, problem(), "sleep 0.3")
     begun = time.monotonic()

@@ -40,14 +40,12 @@ def rolled(sampler, draws, *, samples=3, seed=7):
 
 @given(st.permutations(range(5)), st.integers(0, 1000), st.booleans())
 def test_neither_the_order_of_completion_nor_late_verdicts_change_the_groups(draws, shuffle, late):
-    groups = rolled(scripted_sampler(answer, shuffle=shuffle, late=late), draws)
+    sampler = scripted_sampler(answer, shuffle=shuffle, late=late)
+    groups = rolled(sampler, draws)
+    assert sampler.engine.poll() == sampler.judge.poll(wait=True) == []  # nothing is in flight
     assert [group.draw for group in groups] == list(draws)
     assert groups == rolled(scripted_sampler(answer), draws)
-
-
-@given(st.integers(0, 1000), st.booleans())
-def test_every_response_keeps_its_own_text_and_verdict(shuffle, late):
-    for group in rolled(scripted_sampler(answer, shuffle=shuffle, late=late), range(4)):
+    for group in groups:
         assert [rollout.completion.sample for rollout in group.rollouts] == [0, 1, 2]
         assert group.scores == tuple(float(answer(group.draw, sample)) for sample in range(3))
         assert [r.text for r in group.rollouts] == [
@@ -100,13 +98,6 @@ def test_a_template_that_raises_is_told():
     tokens.chat_template = f"{{{{ {refuses} if messages[0]['role'] == 'system' else 'x' }}}}"
     with pytest.raises(UsageError, match="the chat template refuses it: System role not supported"):
         ChatRenderer(tokens).encode("hello", (("system", "Be brief."),))
-
-
-def test_nothing_is_in_flight_afterwards():
-    sampler = scripted_sampler(answer, late=True)
-    rolled(sampler, range(3))
-    assert sampler.engine.poll() == []
-    assert sampler.judge.poll(wait=True) == []
 
 
 def test_no_problems_make_no_groups():
