@@ -27,6 +27,7 @@ from prorl.learn.model import (
     pad_id,
 )
 from prorl.learn.parallel import Ranks, model_writer, read_weights
+from support.tiny import NARROW
 
 SHAPE = ShapeConfig(
     architecture="llama", hidden_size=16, layers=2, heads=4, kv_heads=2, intermediate_size=24, context=32
@@ -133,20 +134,10 @@ def test_a_model_that_is_no_causal_transformer_is_refused(config, reason, tmp_pa
         load(tmp_path)
 
 
-SMALL = {
-    "vocab_size": 16,
-    "hidden_size": 8,
-    "num_hidden_layers": 1,
-    "num_attention_heads": 2,
-    "intermediate_size": 8,
-}
-
-
 @pytest.mark.parametrize("kind", [GPTNeoXConfig, MixtralConfig, GPT2Config])
 def test_what_was_written_is_read_back_whatever_names_the_hub_has(kind, tmp_path):
-    config = GPT2Config(vocab_size=16, n_embd=8, n_layer=1, n_head=2) if kind is GPT2Config else kind(**SMALL)
     torch.manual_seed(0)
-    model, other = (AutoModelForCausalLM.from_config(config) for _ in range(2))
+    model, other = (AutoModelForCausalLM.from_config(kind(**NARROW)) for _ in range(2))
     model_writer(model, Ranks())(tmp_path)
     read_weights(other, tmp_path)
     for found in (other, load_model(tmp_path, dtype=torch.float32, device="cpu")):

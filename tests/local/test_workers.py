@@ -83,6 +83,12 @@ def with_workers(one, count):
     return held, WorkersEngine(LocalEngine(one.policy, eos_ids=(3,), pad_id=0), held)
 
 
+def give_up_after(seconds, monkeypatch):
+    """A worker that is silent for so long, or for longer than its longest item took, is replaced."""
+    for name, value in {"LEAST_SILENCE": seconds, "FACTOR": 1.0, "LOOK": 0.1}.items():
+        monkeypatch.setattr(workers_module, name, value)
+
+
 @pytest.fixture
 def held():
     with closing(Workers([qwen2()], count=1)) as held:
@@ -203,9 +209,7 @@ def test_what_a_killed_worker_had_delivered_is_given_once():
 
 
 def test_a_worker_that_hangs_is_replaced_until_it_is_clear_that_its_item_hangs_them_all(held, monkeypatch):
-    monkeypatch.setattr(workers_module, "LEAST_SILENCE", 0.5)
-    monkeypatch.setattr(workers_module, "FACTOR", 1.0)
-    monkeypatch.setattr(workers_module, "LOOK", 0.1)
+    give_up_after(0.5, monkeypatch)
     assert list(held.run(hangs, [0, 0])) == [0, 0]
     with pytest.raises(WorkersError, match=r"again and again \(silent for too long\).*workers=1"):
         list(held.run(hangs, [1]))
@@ -219,9 +223,7 @@ def test_an_item_that_always_kills_its_worker_ends_the_run_wherever_it_does():
 
 def test_what_takes_long_is_not_measured_by_what_is_quick(held, monkeypatch):
     """A probe of a few tokens says nothing of a pass, nor the first response that ends of the last one."""
-    monkeypatch.setattr(workers_module, "LEAST_SILENCE", 0.2)
-    monkeypatch.setattr(workers_module, "FACTOR", 1.0)
-    monkeypatch.setattr(workers_module, "LOOK", 0.1)
+    give_up_after(0.2, monkeypatch)
     assert list(held.everywhere(counts, b"")) == [0]
     assert list(held.run(waits, [(0.0, 1.0), (0.0, 0.8)])) == [0.0, 0.0]
     assert held.incidents() == []
@@ -229,9 +231,7 @@ def test_what_takes_long_is_not_measured_by_what_is_quick(held, monkeypatch):
 
 def test_time_in_which_the_trainer_is_stopped_is_no_silence(held, monkeypatch):
     """As where a terminal or a container stops it, and its workers, for longer than these may be silent."""
-    monkeypatch.setattr(workers_module, "LEAST_SILENCE", 0.5)
-    monkeypatch.setattr(workers_module, "FACTOR", 1.0)
-    monkeypatch.setattr(workers_module, "LOOK", 0.1)
+    give_up_after(0.5, monkeypatch)
     look = workers_module.wait_for
 
     def stopped(connections, timeout):

@@ -80,11 +80,17 @@ class TorchLearner:
         cuda = self._device.type == "cuda"
         if cuda:
             choose_attention()
-        self._logits = settings.logits_elements or LOGITS[cuda]
         by_module = mesh is not None or cuda or settings.activation_checkpointing or settings.compile
-        self._fused_layers = not by_module and unsupported_reason(model) is None
-        shares_prompts = self._scoring(1.0, settings.dtype).fused_layers
-        check_head(model, replace(self._scoring(1.0, "float32"), compile=False))
+        self._exact = Scoring(  # of a probe; `_usual`, at the step's temperature, of a pass
+            temperature=1.0,
+            logits_elements=settings.logits_elements or LOGITS[cuda],
+            compile=settings.compile,
+            fused_head=settings.fused_head,
+            fused_layers=not by_module and unsupported_reason(model) is None,
+        )
+        shares_prompts = self._exact.fused_layers and settings.dtype == "float32"
+        self._usual = replace(self._exact, dtype=getattr(torch, settings.dtype), fused_layers=shares_prompts)
+        check_head(model, replace(self._exact, compile=False))
         self.deal = partial(
             deal_batch,
             ranks=self._ranks.count,
@@ -130,7 +136,7 @@ class TorchLearner:
         """
         if hparams.kl_coef != 0:
             self._held_reference()
-        scoring = self._scoring(hparams.temperature, self._settings.dtype)
+        scoring = replace(self._usual, temperature=hparams.temperature)
         # Old log-probs are those before the first update, so they are all computed before it.
         old = [self._old_logps(share, scoring, beat) for share in shares]
         begun = self._compute(shares[0], old[0], hparams, first=True) if shares else iter(())
@@ -156,7 +162,7 @@ class TorchLearner:
                 rows=rows,
                 old_logps=logps,
                 hparams=hparams,
-                scoring=self._scoring(hparams.temperature, self._settings.dtype),
+                scoring=replace(self._usual, temperature=hparams.temperature),
                 denominator=share.action_tokens,
                 first=first,
                 pad_id=self._pad_id,
@@ -173,7 +179,7 @@ class TorchLearner:
         action = Action(tokens=token_ids(tokens), engine_logps=unknown, advantage=0.0)
         rows = [Row(prompt=tuple(prompt), actions=(action,))]
         micro = micro_batch(rows, pad_id=self._pad_id, device=self._device)  # the same on all ranks
-        logps: list[float] = self.modules[0](micro, self._scoring(1.0, "float32"))[0][0].tolist()
+        logps: list[float] = self.modules[0](micro, self._exact)[0][0].tolist()
         return logps
 
     def reset_reference(self, source: Path | None, *, clear_optimizer: bool) -> None:
@@ -241,16 +247,6 @@ class TorchLearner:
         for scorer in self.modules:
             scorer.put(device)
         self._optimizer.move(device)
-
-    def _scoring(self, temperature: float, dtype: str) -> Scoring:
-        return Scoring(
-            temperature=temperature,
-            logits_elements=self._logits,
-            dtype=getattr(torch, dtype),
-            compile=self._settings.compile,
-            fused_head=self._settings.fused_head,
-            fused_layers=self._fused_layers and dtype == "float32",
-        )
 
     def _scorer(self, model: PreTrainedModel) -> Scorer:
         scorer, settings = Scorer(model, self._device), self._settings

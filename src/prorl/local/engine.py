@@ -257,13 +257,12 @@ class WorkersEngine:
         self._workers = workers
         self._queue: list[list[Row]] = []  # rows that must not be parted
         self._items: list[Item] = []  # that workers sample
-        self._missing: set[tuple[int, int]] = set()  # its draws and samples
         self._proof: Callable[[], None] | None = None  # that is still to be given for these weights
         self.version = 0
 
     def publish(self, version: int) -> None:
         """As `LocalEngine`; workers refresh what they derive from the weights when they are next asked."""
-        if self._queue or self._missing:
+        if self._queue or self._items:
             raise RuntimeError("weights cannot change while requests are in flight: poll to the end first")
         self.version, self._proof = version, None
 
@@ -278,16 +277,10 @@ class WorkersEngine:
         if self._proof is not None:
             proof, self._proof = self._proof, None
             proof()
-        fresh: list[Completion] = []
-        while self._missing and not fresh:
-            come = self._workers.poll(self._items)
-            # A worker that takes the place of another delivers again what that one had delivered.
-            named = {(done.draw, done.sample): done for completions in come for done in completions}
-            fresh = [done for name, done in named.items() if name in self._missing]
-            self._missing -= named.keys()
-        if not self._missing:
+        parts = self._workers.poll(self._items)
+        if not parts:
             self._items = []
-        return fresh
+        return [done for completions in parts for done in completions]
 
     def cancel(self) -> list[Completion]:
         """All that is in flight, to its end: how far each worker is now depends on its speed."""
@@ -320,7 +313,6 @@ class WorkersEngine:
         for unit in self._queue:
             parts[before * len(parts) // rows].append(unit)
             before += len(unit)
-        self._missing |= {(request.draw, sample) for unit in self._queue for request, sample in unit}
         self._queue = []
         self._items += [
             self._workers.submit(sample_in_worker, (self._alone.settings, self.version, part))

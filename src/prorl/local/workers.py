@@ -79,12 +79,6 @@ class SharedMemory:
         os.close(self._file)
 
 
-def mapped(path: str) -> mmap.mmap:
-    """The shared memory of another process."""
-    with Path(path).open("r+b") as file:
-        return mmap.mmap(file.fileno(), 0)
-
-
 def views(memory: mmap.mmap, weights: Sequence[Tensor], begin: int = 0) -> list[Tensor]:
     """Tensors shaped as `weights` one after the other in the memory."""
     found = []
@@ -289,7 +283,8 @@ class Workers:
     def _take(self, worker: _Worker, message: bytes) -> None:
         item = worker.given[0]
         item.heard += 1
-        if item.heard > item.most:
+        is_new = item.heard > item.most  # else the worker whose place this one takes has said it
+        if is_new:
             item.most, item.deaths = item.heard, 0
         if not message:  # the item is done
             worker.given.popleft()
@@ -300,7 +295,8 @@ class Workers:
         value = pickle.loads(message)
         if isinstance(value, BaseException):
             raise value
-        item.values.append(value)
+        if is_new:
+            item.values.append(value)
 
     def _silent(self, worker: _Worker) -> bool:
         if not worker.ready:
@@ -367,7 +363,8 @@ def serve(connection: Connection[Any, Any], index: int, skeletons: bytes, weight
             ctypes.CDLL(None).mallopt(parameter, size)
     torch.set_num_threads(threads)
     with suppress(EOFError, ConnectionError):
-        memory = mapped(weights)
+        with Path(weights).open("r+b") as file:
+            memory = mmap.mmap(file.fileno(), 0)
         held = Held(_with_weights(pickle.loads(skeletons), memory))
         parameters, slots = list(held.modules[0].parameters()), gradient_slots(memory, held.modules, index)
         gc.freeze()  # or collections would look through all of torch's objects
