@@ -58,8 +58,6 @@ def test_the_native_decoder_serves_every_supported_architecture():
 def test_unknown_variants_are_refused_and_served_by_the_fallback(options, reason):
     model = qwen2(**options)
     assert reason in str(unsupported_reason(model))
-    with pytest.raises(ValueError, match=reason):
-        LlamaDecoder(model, pad_id=0)
     tokens = tuple(range(8, 28))
     scored = LocalEngine(model, eos_ids=(), pad_id=0).score((5, 6, 7), tokens)
     expected = reference_logps(model, (5, 6, 7), tokens, 1.0)

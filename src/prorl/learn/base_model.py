@@ -86,8 +86,8 @@ _CHAT_TEMPLATE = (
 Progress = Callable[[int, int, float], None]
 
 
-def build_model(shape: ShapeConfig, vocab_size: int, seed: int, *, tied: bool = True) -> PreTrainedModel:
-    """A randomly initialised float32 model on the CPU, in evaluation mode; `tied`: one matrix embeds and predicts.
+def build_model(shape: ShapeConfig, vocab_size: int, seed: int) -> PreTrainedModel:
+    """A randomly initialised float32 model on the CPU, in evaluation mode; one matrix embeds and predicts.
 
     The same arguments give the same weights, and the global random state stays as it was. Raises ModelError for
     sizes that do not divide.
@@ -109,7 +109,7 @@ def build_model(shape: ShapeConfig, vocab_size: int, seed: int, *, tied: bool = 
         head_dim=shape.hidden_size // shape.heads,
         intermediate_size=shape.intermediate_size,
         max_position_embeddings=shape.context,
-        tie_word_embeddings=tied,
+        tie_word_embeddings=True,
         bos_token_id=None,
         eos_token_id=None,
     )

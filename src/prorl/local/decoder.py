@@ -23,7 +23,7 @@ from transformers import DynamicCache, PreTrainedModel
 from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 
 from prorl.learn.linear import padded, prepared
-from prorl.learn.llama import Attend, Layer, attended, hidden_states, rotations, unsupported_reason
+from prorl.learn.llama import Attend, Layer, attended, hidden_states, rotations
 from prorl.local.attention import AttentionCache
 from prorl.rollout.pipeline import grouped
 
@@ -81,11 +81,9 @@ def best_width(row_prompts: Sequence[int], block_cost: float, *, least: int = 1)
 
 
 class LlamaDecoder:
-    """Next-token logits of a Llama, Qwen2 or Qwen3 model; its fused weights are a copy."""
+    """Next-token logits of a model that `unsupported_reason` accepts; its fused weights are a copy."""
 
     def __init__(self, model: PreTrainedModel, *, pad_id: int) -> None:
-        if reason := unsupported_reason(model):
-            raise ValueError(f"LlamaDecoder cannot decode this model: {reason}; use FallbackDecoder.")
         self._model = model
         self._pad_id = pad_id
         self.refresh()

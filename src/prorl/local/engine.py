@@ -22,6 +22,7 @@ from transformers import PreTrainedModel
 from prorl.envs.errors import ProrlError, UsageError
 from prorl.learn.linear import ROWS
 from prorl.learn.llama import unsupported_reason
+from prorl.learn.model import context_limit
 from prorl.learn.parallel import Held
 from prorl.local.decoder import Decoder, Decoding, FallbackDecoder, LlamaDecoder
 from prorl.local.workers import Item, Workers, WorkersError
@@ -151,9 +152,8 @@ class LocalEngine:
         kind = FallbackDecoder if unsupported_reason(model) else LlamaDecoder
         self._decoder: Decoder = kind(model, pad_id=pad_id)
         self._device = model.get_input_embeddings().weight.device
-        text = model.config.get_text_config()
-        self._max_positions: int | None = getattr(text, "max_position_embeddings", None)
-        self._vocabulary: int = text.vocab_size
+        self._max_positions = context_limit(model)
+        self._vocabulary: int = model.config.get_text_config().vocab_size
         self._queue: deque[list[Row]] = deque()  # rows that must not be parted
         self._wave: Wave | None = None
         self.version = 0  # of the weights that serve requests now
@@ -216,7 +216,7 @@ class LocalEngine:
     @torch.inference_mode()
     def is_steady(self) -> bool:
         """Whether log-probs are the same bits whatever is decoded beside a response, tried on some prompts."""
-        lengths = (length for length in (5, 40, 130) if length + 8 <= (self._max_positions or 256))
+        lengths = (length for length in (5, 40, 130) if length + 8 <= self._max_positions)
         prompts = [tuple(token % self._vocabulary for token in range(length)) for length in lengths]
         sampling = Sampling(temperature=1.0, top_p=1.0, limit=8)
         asked = [
@@ -356,11 +356,11 @@ def require_finite(logps: Iterable[float]) -> None:
         )
 
 
-def require_room(prompt: int, limit: int, positions: int | None) -> None:
+def require_room(prompt: int, limit: int, positions: int) -> None:
     """Raise UsageError where so many tokens of prompt and response do not fit, or the prompt has none."""
     if prompt == 0:
         raise UsageError("the prompt is empty: give the engine at least one token")
-    if positions is not None and prompt + limit > positions:
+    if prompt + limit > positions:
         raise UsageError(
             f"a prompt of {prompt} tokens and a response of up to {limit} exceed {positions} positions: "
             "lower sampling.response_limit or shorten the prompt"
