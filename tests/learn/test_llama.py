@@ -4,7 +4,7 @@ import torch
 from prorl.learn.llama import packed_hidden_states
 from prorl.learn.packing import Row, Tiles
 from support.learners import action_of, seen_in
-from support.models import NATIVE
+from support.tiny import NATIVE
 
 
 def by_module(model, tokens, positions, mask):

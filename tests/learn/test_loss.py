@@ -12,8 +12,7 @@ from prorl.learn.loss import Scoring, check_head, score, token_logprobs
 from prorl.learn.packing import micro_batch, plan_rows
 from prorl.types import PromptActions
 from support.learners import FUSED, action_of
-from support.models import MODELS, NATIVE
-from support.tiny import NARROW
+from support.tiny import MODELS, NARROW, NATIVE
 
 SCORING = Scoring(temperature=0.7, logits_elements=2**20)
 TILED = replace(SCORING, fused_layers=True)

@@ -68,26 +68,22 @@ def model_of(seed, sharpness):
     return model
 
 
-@pytest.mark.parametrize("sharpness", [0.5, 4.0, 16.0])
+@pytest.mark.parametrize(
+    ("dtype", "other", "sharpness"),
+    [("bfloat16", torch.bfloat16, sharpness) for sharpness in (0.5, 4.0, 16.0)]
+    + [("float32", torch.float64, sharpness) for sharpness in (0.5, 16.0, 256.0)],
+)
 @pytest.mark.parametrize("seed", range(2))
-def test_bfloat16_may_round_and_not_be_another_model(seed, sharpness):
+def test_a_type_may_round_in_proportion_to_the_logits_and_not_be_another_model(dtype, other, sharpness, seed):
     learned = logps(model_of(seed, sharpness))
-    rounded = logps(model_of(seed, sharpness).to(torch.bfloat16))
-    other = logps(model_of(seed + 3, sharpness))
-    assert max(abs(a - b) for a, b in zip(rounded, learned, strict=True)) > EXACT
-    require_agreement(1, rounded, learned, "bfloat16")
+    rounded = logps(model_of(seed, sharpness).to(other))
+    if dtype == "bfloat16":
+        assert max(abs(a - b) for a, b in zip(rounded, learned, strict=True)) > EXACT
+    else:
+        assert allowed("float32", learned) < 0.01 * allowed("bfloat16", learned)
+    require_agreement(1, rounded, learned, dtype)
     with pytest.raises(SyncError, match="policy version 1"):
-        require_agreement(1, other, learned, "bfloat16")
-
-
-@pytest.mark.parametrize("sharpness", [0.5, 16.0, 256.0])
-def test_float32_rounds_in_proportion_to_the_logits(sharpness):
-    model, other = model_of(0, sharpness), model_of(3, sharpness)
-    learned = logps(model)
-    assert allowed("float32", learned) < 0.01 * allowed("bfloat16", learned)
-    require_agreement(1, logps(model.double()), learned, "float32")
-    with pytest.raises(SyncError):
-        require_agreement(1, logps(other), learned, "float32")
+        require_agreement(1, logps(model_of(seed + 3, sharpness)), learned, dtype)
 
 
 def test_float32_may_differ_in_its_last_digits():

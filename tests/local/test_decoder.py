@@ -10,8 +10,7 @@ from prorl.learn.llama import unsupported_reason
 from prorl.local.decoder import Decoder, FallbackDecoder, LlamaDecoder, best_width, pack
 from prorl.local.engine import LocalEngine
 from prorl.types import Request, Sampling
-from support.models import MODELS, NATIVE, VOCABULARY, gpt2, qwen2
-from support.tiny import FOUR_HEADS
+from support.tiny import FOUR_HEADS, MODELS, NATIVE, gpt2, qwen2
 
 PROMPTS = ((5, 6, 7), (8, 9, 1, 2, 3, 4, 11), (7,), (12, 30, 31, 2))
 
@@ -96,7 +95,7 @@ def test_rearranged_slots_go_on_where_they_were(kind):
         return decoding.step(torch.tensor([tokens_of_row[row] for row in layout.rows]))
 
     for position in range(20):
-        step([(3 * row + position) % VOCABULARY for row in range(8)], list(range(8)))
+        step([(3 * row + position) % FOUR_HEADS["vocab_size"] for row in range(8)], list(range(8)))
     kept = [1, 4, 5, 7]
     slot_of = {row: layout.rows.index(row) for row in kept}
     layout = decoding.arrange([row_prompts[row] for row in kept], [slot_of[row] for row in kept])

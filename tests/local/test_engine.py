@@ -91,6 +91,7 @@ def test_a_text_that_was_cut_goes_on_as_it_would_have(build, max_rows):
         ended, cut = served.poll(), served.cancel()
         assert not served.poll()
         cuts += len(cut)
+        assert all(one.finish == "length" for one in cut)
         for one in (*ended, *cut):
             tokens, logps = parts[one.draw, one.sample]
             parts[one.draw, one.sample] = (*tokens, *one.tokens), (*logps, *one.logps)
