@@ -215,13 +215,9 @@ def append_bytes(descriptor: int, data: bytes, path: Path) -> None:
     size = os.fstat(descriptor).st_size
     try:
         with explain_no_room(path):
-            _write(descriptor, data)
+            while data:
+                data = data[os.write(descriptor, data) :]
             os.fsync(descriptor)
     except BaseException:
         os.ftruncate(descriptor, size)
         raise
-
-
-def _write(descriptor: int, data: bytes) -> None:
-    while data:
-        data = data[os.write(descriptor, data) :]
