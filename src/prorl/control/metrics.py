@@ -168,10 +168,8 @@ def computed(event: Record) -> dict[str, float]:
     return {key: value for key, value in found if value is not None}
 
 
-WATCHED: tuple[tuple[str, Metric], ...] = tuple(
-    sorted(((one.name, one) for one in STEP if one.usual is not None), key=lambda pair: pair[0])
-)
-"""What detectors remember the usual value of, by the name under which the state has it."""
+WATCHED = tuple(sorted((one for one in STEP if one.usual is not None), key=attrgetter("name")))
+"""What detectors remember the usual value of, in the order of the names under which the state has it."""
 
 
 def step_line(event: Stepped, steps: int) -> str:
