@@ -169,6 +169,7 @@ def test_the_second_ctrl_c_ends_at_once_but_an_echo_of_the_first_does_not(wish):
 def test_the_first_ctrl_c_of_a_run_that_stops_for_memory_ends_nothing_at_once(wish):
     with wish.listening():
         wish.stop_for_memory()
+        assert (wish(), wish.status) == (True, 71)
         time.sleep(ECHO)
         signal.raise_signal(signal.SIGINT)
     assert wish.status == 130
@@ -246,12 +247,6 @@ def test_a_wish_to_stop_ends_the_wait_for_room(wish):
             retry_on_full_disk(full(2), wish)
 
 
-def test_want_of_memory_is_a_wish_too(wish):
-    wish.stop_for_memory()
-    assert wish()
-    assert wish.status == 71
-
-
 def test_the_memory_of_a_job_is_the_least_of_its_groups_without_the_file_cache(tmp_path, monkeypatch):
     job = tmp_path / "system" / "job_1"
     job.mkdir(parents=True)
@@ -265,13 +260,9 @@ def test_the_memory_of_a_job_is_the_least_of_its_groups_without_the_file_cache(t
         (group / "memory.stat").write_text(f"anon 7\ninactive_file {100 << 20}\nactive_file {100 << 20}\n")
     monkeypatch.setattr(process, "CGROUP", tmp_path)
     monkeypatch.setattr(process, "GROUPS", tmp_path / "cgroup")
-    assert machine_memory()[0] > 900 << 20  # nobody says which group it is
+    total, available = machine_memory()  # nobody says which group it is
+    assert 900 << 20 < available <= total, "of this machine"
     (tmp_path / "cgroup").write_text("12:cpu:/elsewhere\n0::/system/job_1\n")
     assert machine_memory() == (800 << 20, 300 << 20)
     (job / "memory.max").write_text("max\n")
     assert machine_memory()[0] == 900 << 20
-
-
-def test_the_memory_of_this_machine_is_plausible():
-    total, available = machine_memory()
-    assert 10**8 < available <= total

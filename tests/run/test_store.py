@@ -253,26 +253,15 @@ def test_the_newest_is_the_highest_step_also_beyond_six_digits(store):
     assert store.latest_checkpoint().step == 1_000_000
 
 
-@pytest.mark.parametrize(
-    ("error", "raised", "said"),
-    [
-        (KeyboardInterrupt(), KeyboardInterrupt, None),
-        (ValueError("a bug"), ValueError, "a bug"),
-        (
-            OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)),
-            StorageError,
-            r"step_000002: No space left .*free some space",
-        ),
-    ],
-)
-def test_a_failed_write_leaves_nothing(store, error, raised, said):
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), ValueError("a bug")])
+def test_a_failed_write_leaves_nothing(store, error):
     train(store, 1)
 
     def fail(folder):
         save("half")(folder)
         raise error
 
-    with pytest.raises(raised, match=said):
+    with pytest.raises(type(error)):
         write(store, 2, {}, fail)
     assert list(store.checkpoints()) == [store.latest_checkpoint().step] == [1]
     assert hidden(store) == []
