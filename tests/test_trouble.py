@@ -162,23 +162,16 @@ def test_a_kill_around_and_within_a_roll_back_changes_nothing(rolled_back, tmp_p
     assert timeless(events(folder)) == timeless(events(rolled_back))
 
 
-def test_roll_backs_that_do_not_help_stop_the_run_and_say_so(tmp_path):
-    plan = watched(non_finite={"max": 2})
-    state = run_in(tmp_path / "run", plan, sabotage=refusing(since=6, bearable=0.0))
-    assert state.stopped == "3 updates in a row were not finite, and 2 roll backs did not help"
-    assert [(t.action, t.acted["non_finite"], t.lr_scale) for t in of(tmp_path / "run", Intervened)] == [
-        ("roll_back", 1, 0.5),
-        ("roll_back", 2, 0.25),
-        ("stop", 3, 0.25),
-    ]
-
-
-def test_roll_backs_are_counted_even_where_the_checkpoint_forgets_them(tmp_path):
+@pytest.mark.parametrize(("since", "most"), [(6, 2), (0, 3)])
+def test_roll_backs_that_do_not_help_stop_the_run_and_say_so(tmp_path, since, most):
     """From the base on, every checkpoint is behind the trouble, so each roll back forgets the one before."""
-    plan = watched(non_finite={"max": 3})
-    state = run_in(tmp_path / "run", plan, sabotage=refusing(since=0, bearable=0.0))
-    assert "3 roll backs did not help" in state.stopped
-    assert of(tmp_path / "run", Intervened)[-1].acted == {"non_finite": 4}
+    plan = watched(non_finite={"max": most})
+    state = run_in(tmp_path / "run", plan, sabotage=refusing(since=since, bearable=0.0))
+    assert state.stopped == f"3 updates in a row were not finite, and {most} roll backs did not help"
+    assert [(t.action, t.acted["non_finite"], t.lr_scale) for t in of(tmp_path / "run", Intervened)] == [
+        *(("roll_back", number, 0.5**number) for number in range(1, most + 1)),
+        ("stop", most + 1, 0.5**most),
+    ]
 
 
 def test_of_the_time_that_was_undone_hparams_and_a_stop_are_refused_and_other_commands_are_obeyed_again(
@@ -562,12 +555,13 @@ def test_a_pause_that_a_stop_ended_is_not_obeyed_again_after_a_roll_back(tmp_pat
 
 
 def test_a_kill_between_the_moves_of_a_roll_back_leaves_a_run_that_goes_on(tmp_path, monkeypatch):
-    plan = planned(PLAN, steps=300, validation=some_validations(every=0), reset=some_resets())
+    monkeypatch.setattr("prorl.run.store.MAY_REDO", 25)
+    plan = planned(PLAN, steps=60, validation=some_validations(every=0), reset=some_resets())
     save = SaveConfig(every=10, keep_last=2, keep_every=20)
     with monkeypatch.context() as patch:
         patch.setattr(RunStore, "_discard", dies)
         with pytest.raises(KeyboardInterrupt):
-            run_in(tmp_path / "run", plan, commands={295: "roll-back=20"}, save=save)
+            run_in(tmp_path / "run", plan, commands={55: "roll-back=20"}, save=save)
     assert run_in(tmp_path / "run", plan, save=save).stopped == "done"
 
 

@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import KW_ONLY, dataclass
 from operator import attrgetter
-from typing import Literal
+from typing import Any, Literal
 
 from prorl.control.events import Stepped, Validated
 
@@ -31,7 +31,7 @@ class Metric:
     form: str = ".3f"
     shown: tuple[Place, ...] = ()  # besides curves and TensorBoard
     usual: float | None = None  # detectors compare it with its usual value, which counts as at least this
-    compute: Callable[[Stepped], float | None] | None = None  # where the event has no such field
+    compute: Callable[[Any], float | None] | None = None  # of a step, where the event has no such field
 
     @property
     def name(self) -> str:
@@ -54,11 +54,8 @@ class Metric:
 
     def value(self, event: Record) -> float | None:
         """The figure; None where it was not measured."""
-        if self.compute is None:
-            found: float | None = attrgetter(self.key)(event)
-            return found
-        assert isinstance(event, Stepped)
-        return self.compute(event)
+        found: float | None = (self.compute or attrgetter(self.key))(event)
+        return found
 
 
 def text(metric: Metric, value: float | None) -> str:
