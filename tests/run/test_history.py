@@ -186,11 +186,6 @@ def test_it_ends_at_a_step_with_what_happened_there(tmp_path):
     assert run.health == "done"
 
 
-def test_of_equal_validations_the_first_is_the_best(tmp_path):
-    told = [evaluated(0, 0.5), evaluated(2, 0.75), evaluated(4, 0.75)]
-    assert read_history(run_with(tmp_path / "run", told)).best.step == 2
-
-
 @pytest.mark.parametrize("spoil", [CONFIG, JOURNAL])
 def test_what_is_no_run_is_refused(tmp_path, spoil):
     run = run_with(tmp_path / "run", EVENTS)

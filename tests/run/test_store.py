@@ -350,13 +350,6 @@ def test_a_copy_under_another_name_and_another_format_are_named(store, reports):
     assert "format 99" in reports[1]
 
 
-def test_nothing_whole_is_an_error_not_a_fresh_start(store):
-    train(store, 1)
-    (store.checkpoint_folder(1) / "state.json").unlink()
-    with pytest.raises(StorageError, match="none of the last 1 checkpoints"):
-        store.latest_checkpoint()
-
-
 # -- going back
 
 
@@ -448,15 +441,6 @@ def test_rewind_leaves_an_evaluation_whole_that_is_being_measured(store, reports
     assert measured(store.folder / "evals") == ["held/step_000002.parquet"]
     (warning,) = (text for text in reports if "is being measured by process" in text)
     assert "delete step_000002.parquet" in warning
-
-
-def test_rewind_refuses_a_journal_that_does_not_reach_the_checkpoint(store):
-    train(store, 1)
-    found = store.latest_checkpoint()
-    store.journal.truncate(0)
-    with pytest.raises(StorageError, match="does not belong to that checkpoint"):
-        store.rewind(found)
-    assert list(store.checkpoints()) == [1]
 
 
 # -- the past of a checkpoint: the journal up to it, and its reference
