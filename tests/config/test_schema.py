@@ -16,6 +16,7 @@ UNSEEN = {"validation": {"every": 0}}
 SHORT = {"sampling": {"response_limit": 100}}
 WARMED = {"model": {"warmup": {"shape": {"layers": 7, "context": 9000}}}}
 RISE = {"ramp": "linear", "start": 0, "end": 1, "steps": 3}
+RAY = {"backend": "ray"}
 STALE = {"sampling": {"max_staleness": 1}, "learner": {"old_logprobs": "learner"}}
 
 
@@ -25,19 +26,13 @@ STALE = {"sampling": {"max_staleness": 1}, "learner": {"old_logprobs": "learner"
         ({"name": "../../x"}, "name '../../x' cannot be a folder below runs/"),
         ({"name": ".x"}, "cannot be a folder"),
         ({"name": "a\\b"}, "cannot be a folder"),
-        (
-            {"sampling": {"prompts_per_step": 60_000, "samples_per_prompt": 20}},
-            r"is 1,200,000 rollouts in every step",
-        ),
+        ({"sampling": {"prompts_per_step": 60_000, "samples_per_prompt": 20}}, "is 1,200,000 rollouts"),
         ({"sampling": {"samples_per_prompt": 1}}, "samples_per_prompt must be at least 2"),
         (
             {"sampling": {"prompts_per_step": 10}, "optimizer": {"updates_per_step": 4}},
             r"prompts_per_step \(10\) does not divide into optimizer.updates_per_step \(4\)",
         ),
-        (
-            {"model": {"path": "m", "shape": SHAPE}},
-            r"response_limit \(8192\) leaves no room .* of 8192 tokens",
-        ),
+        ({"model": {"path": "m", "shape": SHAPE}}, r"limit \(8192\) leaves no room .* of 8192 tokens"),
         ({"model": {"warmup": {"shape": {"context": 100}}}}, "leaves no room for a prompt"),
         ({"reset": {"every": 5}}, r"reset.every \(5\) is below reset.cooldown \(20\)"),
         (SHORT | {"model": {"warmup": {"weights": {"sort": 2}}}}, "the recipe has no task 'sort'"),
@@ -46,30 +41,22 @@ STALE = {"sampling": {"max_staleness": 1}, "learner": {"old_logprobs": "learner"
             "every task has weight 0",
         ),
         (SHORT | {"model": {"warmup": {"levels": {"sort": {1: 1}}}}}, "the recipe has no task 'sort'"),
-        ({"backend": "ray", "sampling": {"top_p": 0.9}}, "backend=ray needs sampling.top_p 1"),
-        ({"backend": "ray", "deadlines": {"validation": 500.0}}, r"engine_deadline \(600 s\) is not below"),
+        (RAY | {"sampling": {"top_p": 0.9}}, "backend=ray needs sampling.top_p 1"),
+        (RAY | {"deadlines": {"validation": 500.0}}, r"engine_deadline \(600 s\) is not below"),
         ({"device": "cpu", "cluster": {"transfer": "nccl"}}, "transfer=nccl moves weights between GPUs"),
-        ({"backend": "ray", "cluster": {"colocate": True, "engines": 2}}, "make them equal"),
+        (RAY | {"cluster": {"colocate": True, "engines": 2}}, "make them equal"),
+        (RAY | STALE | {"cluster": {"colocate": True}, "mismatch": {"kind": "tis"}}, "take turns on shared"),
         (
-            STALE | {"backend": "ray", "cluster": {"colocate": True}, "mismatch": {"kind": "tis"}},
-            "samples while learning, which take turns on shared GPUs",
+            RAY | {"cluster": {"colocate": True, "tensor_parallel": 2}},
+            "on which GPUs an engine of several lies",
         ),
+        (RAY | {"cluster": {"offload": True}}, "set cluster.offload=false, or more"),
         (
-            {"backend": "ray", "cluster": {"colocate": True, "tensor_parallel": 2}},
-            "cannot say on which GPUs an engine of several lies",
-        ),
-        ({"backend": "ray", "cluster": {"offload": True}}, "set cluster.offload=false, or more"),
-        (
-            WARMED | {"backend": "ray", "cluster": {"tensor_parallel": 3}},
+            RAY | WARMED | {"cluster": {"tensor_parallel": 3}},
             r"tensor_parallel \(3\) does not divide .* 4 attention heads and 2 key-value heads: take 1, 2 or 4",
         ),
         (
-            SHORT
-            | {
-                "backend": "ray",
-                "cluster": {"tensor_parallel": 6},
-                "model": {"path": "m", "shape": QWEN_1_5B},
-            },
+            RAY | SHORT | {"cluster": {"tensor_parallel": 6}, "model": {"path": "m", "shape": QWEN_1_5B}},
             r"tensor_parallel \(6\) does not divide the model's feed-forward width of 8,960: take 1, 2 or 4",
         ),
         ({"advantage": {"pass_at_k": 17}}, r"advantage.pass_at_k \(17\) is above sampling"),
@@ -77,14 +64,8 @@ STALE = {"sampling": {"max_staleness": 1}, "learner": {"old_logprobs": "learner"
         ({"length_penalty": {"eta_min": 1}}, r"eta_min \(1.0\) is above length_penalty.eta_max \(0.0\)"),
         ({"mismatch": {"kind": "tis"}}, "it needs learner.old_logprobs=learner"),
         ({"learner": {"dtype": "bfloat16"}}, "bfloat16 rounds otherwise than the engine"),
-        (
-            {"sampling": {"max_staleness": 1}},
-            "max_staleness above 0 learn.* correct for it with mismatch.kind=tis",
-        ),
-        (
-            {"sampling": {"partial": 0.5}},
-            "sampling.partial above 0 learn.* correct for it with mismatch.kind=tis",
-        ),
+        ({"sampling": {"max_staleness": 1}}, "max_staleness above 0 learn.* with mismatch.kind=tis"),
+        ({"sampling": {"partial": 0.5}}, "sampling.partial above 0 learn.* with mismatch.kind=tis"),
         ({"mismatch": {"low": 3}}, r"mismatch.low \(3.0\) is above mismatch.high \(2.0\)"),
         (UNSEEN | {"reset": {"stalled_validations": 2}}, "need validations: set validation.every above 0"),
         (UNSEEN | {"reset": {"target": "best"}}, "need validations: set validation.every above 0"),

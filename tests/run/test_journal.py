@@ -117,6 +117,7 @@ def test_a_last_line_that_is_no_record_is_cut_when_something_is_written(path, to
     assert path.stat().st_size == size + len(torn)
     journal.append({"step": 1})
     journal.close()
+    assert journal.damage is None
     assert len(records(path)) == 2
     assert journal.discarded_path.read_bytes().startswith(torn)
 

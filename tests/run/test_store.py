@@ -451,31 +451,6 @@ def flip(path, needle):
     content = path.read_bytes()
     at = content.index(needle)
     path.write_bytes(content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :])
-    return at
-
-
-@pytest.mark.parametrize(("line", "step"), [(5, 4), (4, 3), (3, 2), (2, 1)])
-def test_damage_in_the_journal_falls_back_to_the_checkpoint_before_it(store, reports, line, step):
-    train(store, 1, 2, 3, 4)
-    store.journal.append({"step": 5})
-    again, path = reopened(store), store.folder / "journal.jsonl"
-    content = path.read_bytes()
-    at = flip(path, b'"step":%d' % line)
-    with again:
-        found = again.latest_checkpoint()
-        assert path.stat().st_size == len(content), "nothing is cut off before the run goes back"
-        again.rewind(found)
-        assert again.journal.damage is None
-        assert journalled(again) == list(range(1, step + 1))
-        train(again, step + 1)
-        assert again.latest_checkpoint().step == step + 1
-    assert found.step == step
-    start = content.rindex(b"\n", 0, at) + 1
-    passed_over = 5 - line
-    said = f"journal.jsonl is damaged at line {line} (byte {start})"
-    assert all(said in told for told in reports[: passed_over + 1])
-    assert "kept in journal.discarded.jsonl" in reports[passed_over]
-    assert len((store.folder / "journal.discarded.jsonl").read_bytes()) == len(content) - found.journal_size
 
 
 def test_damage_before_every_checkpoint_is_refused_with_its_place_and_changes_nothing(store, reports):
