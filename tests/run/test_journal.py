@@ -95,8 +95,6 @@ def test_a_crash_at_any_byte_loses_at_most_the_record_being_written(tmp_path_fac
     torn = b"".join(LINES)[:cut]
     path.write_bytes(torn)
     whole = max(index for index, size in enumerate(sizes) if size <= len(torn))
-    assert len(records(path)) == whole  # a reader beside the trainer
-
     journal = Journal(path)
     assert journal.size == sizes[whole]
     journal.append({"step": 99})
