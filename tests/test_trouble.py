@@ -64,9 +64,9 @@ class RefusingLearner(FakeLearner):
         return self.backend.engine.version
 
 
-def refusing(since: int, bearable: float):
+def refusing(since: int, bearable: float, kind: type[RefusingLearner] = RefusingLearner):
     def sabotage(backend) -> None:
-        backend.learner = RefusingLearner(0.3, since=since, bearable=bearable)
+        backend.learner = kind(0.3, since=since, bearable=bearable)
         backend.learner.backend = backend
 
     return sabotage
@@ -602,18 +602,12 @@ def test_a_roll_back_lowers_the_rate_and_goes_on_correcting_where_the_mismatch_w
 
     class Erring(RefusingLearner):
         def update(self, batch, hparams):
-            found = super().update(batch, hparams)
-            return replace(
-                found, mismatch_factors={"0": 1.06 if errs and self.skill_version() >= 4 else 1.001}
-            )
-
-    def sabotage(backend) -> None:
-        backend.learner = Erring(0.3, since=6, bearable=0.05)
-        backend.learner.backend = backend
+            factor = 1.06 if errs and self.skill_version() >= 4 else 1.001
+            return replace(super().update(batch, hparams), mismatch_factors={"0": factor})
 
     rules = some_detectors(non_finite={"steps": 4}, mismatch={"mode": "act", "cooldown": 1})
     plan = planned(PLAN, detectors=rules, learner=LearnerConfig(old_logprobs="learner"))
-    state = run_in(tmp_path / "run", plan, sabotage=sabotage)
+    state = run_in(tmp_path / "run", plan, sabotage=refusing(6, 0.05, Erring))
     (back,) = (event for event in of(tmp_path / "run", Intervened) if event.action == "roll_back")
     assert (state.stopped, back.lr_scale) == ("done", 0.5)
     assert state.overrides == (CORRECTED if errs else {})
