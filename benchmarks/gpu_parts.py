@@ -51,9 +51,10 @@ from prorl.cluster.capacity import (
     learner_state,
 )
 from prorl.config.recipe import load_recipe
+from prorl.control.events import to_record
 from prorl.lab.watch.console import Console
 from prorl.learn.parallel import Ranks
-from prorl.run.journal import read_journal
+from prorl.run.history import read_events
 from prorl.run.layout import JOURNAL
 from prorl.session import start_run
 
@@ -189,8 +190,7 @@ def nano(load: Load, device: torch.device) -> dict[str, Any]:
 
 def steps_of(run: Path) -> list[dict[str, Any]]:
     """The steps in a run's journal; of one that was done again the last."""
-    path = run / JOURNAL
-    events = read_journal(path) if path.exists() else ()
+    events = map(to_record, read_events(run)) if (run / JOURNAL).exists() else ()
     return list({event["step"]: event for event in events if event["kind"] == "stepped"}.values())
 
 

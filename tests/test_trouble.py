@@ -64,9 +64,9 @@ class RefusingLearner(FakeLearner):
         return self.backend.engine.version
 
 
-def refusing(since: int, bearable: float):
+def refusing(since: int, bearable: float, kind: type[RefusingLearner] = RefusingLearner):
     def sabotage(backend) -> None:
-        backend.learner = RefusingLearner(0.3, since=since, bearable=bearable)
+        backend.learner = kind(0.3, since=since, bearable=bearable)
         backend.learner.backend = backend
 
     return sabotage
@@ -162,23 +162,16 @@ def test_a_kill_around_and_within_a_roll_back_changes_nothing(rolled_back, tmp_p
     assert timeless(events(folder)) == timeless(events(rolled_back))
 
 
-def test_roll_backs_that_do_not_help_stop_the_run_and_say_so(tmp_path):
-    plan = watched(non_finite={"max": 2})
-    state = run_in(tmp_path / "run", plan, sabotage=refusing(since=6, bearable=0.0))
-    assert state.stopped == "3 updates in a row were not finite, and 2 roll backs did not help"
-    assert [(t.action, t.acted["non_finite"], t.lr_scale) for t in of(tmp_path / "run", Intervened)] == [
-        ("roll_back", 1, 0.5),
-        ("roll_back", 2, 0.25),
-        ("stop", 3, 0.25),
-    ]
-
-
-def test_roll_backs_are_counted_even_where_the_checkpoint_forgets_them(tmp_path):
+@pytest.mark.parametrize(("since", "most"), [(6, 2), (0, 3)])
+def test_roll_backs_that_do_not_help_stop_the_run_and_say_so(tmp_path, since, most):
     """From the base on, every checkpoint is behind the trouble, so each roll back forgets the one before."""
-    plan = watched(non_finite={"max": 3})
-    state = run_in(tmp_path / "run", plan, sabotage=refusing(since=0, bearable=0.0))
-    assert "3 roll backs did not help" in state.stopped
-    assert of(tmp_path / "run", Intervened)[-1].acted == {"non_finite": 4}
+    plan = watched(non_finite={"max": most})
+    state = run_in(tmp_path / "run", plan, sabotage=refusing(since=since, bearable=0.0))
+    assert state.stopped == f"3 updates in a row were not finite, and {most} roll backs did not help"
+    assert [(t.action, t.acted["non_finite"], t.lr_scale) for t in of(tmp_path / "run", Intervened)] == [
+        *(("roll_back", number, 0.5**number) for number in range(1, most + 1)),
+        ("stop", most + 1, 0.5**most),
+    ]
 
 
 def test_of_the_time_that_was_undone_hparams_and_a_stop_are_refused_and_other_commands_are_obeyed_again(
@@ -562,12 +555,13 @@ def test_a_pause_that_a_stop_ended_is_not_obeyed_again_after_a_roll_back(tmp_pat
 
 
 def test_a_kill_between_the_moves_of_a_roll_back_leaves_a_run_that_goes_on(tmp_path, monkeypatch):
-    plan = planned(PLAN, steps=300, validation=some_validations(every=0), reset=some_resets())
+    monkeypatch.setattr("prorl.run.store.MAY_REDO", 25)
+    plan = planned(PLAN, steps=60, validation=some_validations(every=0), reset=some_resets())
     save = SaveConfig(every=10, keep_last=2, keep_every=20)
     with monkeypatch.context() as patch:
         patch.setattr(RunStore, "_discard", dies)
         with pytest.raises(KeyboardInterrupt):
-            run_in(tmp_path / "run", plan, commands={295: "roll-back=20"}, save=save)
+            run_in(tmp_path / "run", plan, commands={55: "roll-back=20"}, save=save)
     assert run_in(tmp_path / "run", plan, save=save).stopped == "done"
 
 
@@ -608,18 +602,12 @@ def test_a_roll_back_lowers_the_rate_and_goes_on_correcting_where_the_mismatch_w
 
     class Erring(RefusingLearner):
         def update(self, batch, hparams):
-            found = super().update(batch, hparams)
-            return replace(
-                found, mismatch_factors={"0": 1.06 if errs and self.skill_version() >= 4 else 1.001}
-            )
-
-    def sabotage(backend) -> None:
-        backend.learner = Erring(0.3, since=6, bearable=0.05)
-        backend.learner.backend = backend
+            factor = 1.06 if errs and self.skill_version() >= 4 else 1.001
+            return replace(super().update(batch, hparams), mismatch_factors={"0": factor})
 
     rules = some_detectors(non_finite={"steps": 4}, mismatch={"mode": "act", "cooldown": 1})
     plan = planned(PLAN, detectors=rules, learner=LearnerConfig(old_logprobs="learner"))
-    state = run_in(tmp_path / "run", plan, sabotage=sabotage)
+    state = run_in(tmp_path / "run", plan, sabotage=refusing(6, 0.05, Erring))
     (back,) = (event for event in of(tmp_path / "run", Intervened) if event.action == "roll_back")
     assert (state.stopped, back.lr_scale) == ("done", 0.5)
     assert state.overrides == (CORRECTED if errs else {})

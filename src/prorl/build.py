@@ -201,7 +201,7 @@ def build_tasks(config: RunConfig) -> Mixture:
     for, DataError for a data set that is not prepared.
     """
     require_prepared(data_requests(config), data_folder(config))
-    tasks = _mixture(config, derive(config.seed, "data"), config.instruction)
+    tasks = mixture(config)
     validated = config.validation.per_domain if config.validation.every else 0
     sizes: dict[Split, tuple[str, int]] = {
         "validation": ("validation.per_domain", validated),
@@ -226,11 +226,6 @@ def build_tasks(config: RunConfig) -> Mixture:
     return tasks
 
 
-def warmup_mixture(config: RunConfig, warmup: WarmupConfig) -> Mixture:
-    """What the recipe's tiny base is warmed up on, without instructions."""
-    return _mixture(config, derive(config.seed, "warm-up"), "", warmup)
-
-
 def task_makers(
     config: RunConfig, levels: Mapping[str, Mapping[int, float]] = MappingProxyType({})
 ) -> dict[str, Callable[[], Task]]:
@@ -245,7 +240,8 @@ def task_makers(
     }
 
 
-def _mixture(config: RunConfig, seed: int, instruction: str, warmup: WarmupConfig | None = None) -> Mixture:
+def mixture(config: RunConfig, warmup: WarmupConfig | None = None) -> Mixture:
+    """What a recipe trains on, as yet unchecked, or what its tiny base is warmed up on, without instructions."""
     levels, weights = (warmup.levels, warmup.weights) if warmup else ({}, {})
     tasks: list[tuple[Task, float]] = []
     for name, make in task_makers(config, levels).items():
@@ -258,9 +254,9 @@ def _mixture(config: RunConfig, seed: int, instruction: str, warmup: WarmupConfi
                 f"a verdict of task {name} may take {longest:g} s: set judge.deadline={longest:g}"
             )
         if isinstance(task, ProceduralTask):  # rows of data sets already say how to answer
-            task.instruction = instruction
+            task.instruction = "" if warmup else config.instruction
         tasks.append((task, weights.get(name, config.tasks[name].weight)))
-    return Mixture(tasks, seed=seed)
+    return Mixture(tasks, seed=derive(config.seed, "warm-up" if warmup else "data"))
 
 
 # -- what results depend on, and the model to begin with
@@ -325,7 +321,7 @@ def base_model(config: RunConfig, progress: Callable[[int, int, str], None]) -> 
         return config.model.path
     disable_progress_bar()
     torch.set_num_threads(config.threads)
-    problems = warmup_mixture(config, warmup)
+    problems = mixture(config, warmup)
     folder = build_base(
         warmup,
         lambda draw: problems.problem(draw, "train"),

@@ -23,7 +23,6 @@ from prorl.envs.errors import UsageError
 from prorl.envs.files import StorageError
 from prorl.envs.mixture import KEPT
 from prorl.envs.seeds import derive, purpose
-from prorl.envs.types import Problem
 from prorl.rollout.batch import RolloutBatch, collect, make_batch, sample_records
 from prorl.rollout.partial import InHand, OpenGroup, problem_of
 from prorl.rollout.pipeline import Wait, WaitEnded, domain_rates, sample_problems, score, unanswered_share
@@ -32,7 +31,7 @@ from prorl.run.journal import EventLog
 from prorl.run.resume import roll_back
 from prorl.run.store import RunStore
 from prorl.stopwatch import Pulse, Stopwatch
-from prorl.types import Backend, HParams, Sampling
+from prorl.types import Backend, Sampling
 
 PAUSE_POLL = 1.0  # seconds between two looks into the inbox while the run is paused
 
@@ -122,7 +121,7 @@ def sample(run: Run, state: RunState, clock: Stopwatch, in_hand: Sequence[OpenGr
     hparams = hparams_now(run.plan, state)
     return collect(
         run.session.sampler(run.wait),
-        problem_at(run, hparams),
+        partial(problem_of, run.session.tasks, hparams),
         hparams,
         cursor=state.cursor,
         expected_share=state.informative_share,
@@ -138,14 +137,10 @@ def prepare(run: Run, state: RunState, cursor: int) -> None:
     """Make the problems and prompts that the next step begins with; tasks and renderer keep the last ones made."""
     hparams = hparams_now(run.plan, replace(state, step=state.step + 1, asked=()))
     wave = wave_size(hparams.prompts_per_step, state.informative_share, hparams.wave_margin)
-    for problem in map(problem_at(run, hparams), range(cursor, cursor + min(wave, KEPT))):
+    for draw in range(cursor, cursor + min(wave, KEPT)):
+        problem = problem_of(run.session.tasks, hparams, draw)
         with suppress(UsageError):  # refused prompts are told of when they are drawn
             run.session.renderer.encode(problem.prompt, problem.history)
-
-
-def problem_at(run: Run, hparams: HParams) -> Callable[[int], Problem]:
-    """The training problem of any draw."""
-    return partial(problem_of, run.session.tasks, hparams)
 
 
 def sample_ahead(run: Run, state: RunState, now: RolloutBatch, clock: Stopwatch) -> RolloutBatch | None:

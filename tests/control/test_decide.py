@@ -28,10 +28,6 @@ def ruled(**rules) -> Plan:
     return planned(PLAN, reset=some_resets(**rules))
 
 
-def test_a_quiet_state_decides_nothing():
-    assert decide(ruled(every=500, kl_ceiling=1.0, stalled_validations=5), STATE) == ()
-
-
 def test_a_stage_comes_before_the_reset_and_the_reset_before_the_end():
     stage = StageConfig(at=1000)
     plan = planned(PLAN, stages=(stage,), reset=some_resets(every=250))

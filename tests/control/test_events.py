@@ -48,13 +48,6 @@ def test_a_field_that_is_not_known_is_refused_or_ignored(at):
     assert from_record(record, strict=False) == stepped()
 
 
-def test_reading_a_record_leaves_it_as_it_is():
-    record = to_record(one_of_each()[0])
-    before = dict(record)
-    from_record(record)
-    assert record == before
-
-
 @pytest.mark.parametrize(
     ("draws", "errors", "accepted", "share"),
     [(10, 0, 4, 0.4), (10, 5, 4, 0.8), (3, 3, 0, None), (0, 0, 0, None)],

@@ -34,7 +34,7 @@ NEW = Metric(
 def test_a_metric_added_to_the_table_is_seen_everywhere(tmp_path, monkeypatch):
     for module in (metrics, console, curves, compare, summary):
         monkeypatch.setattr(module, "STEP", (*STEP, NEW))
-    monkeypatch.setattr(detectors, "WATCHED", (*WATCHED, ("surplus_share", replace(NEW, usual=0.1))))
+    monkeypatch.setattr(detectors, "WATCHED", (*WATCHED, replace(NEW, usual=0.1)))
     event = stepped(1)
     run = read_history(run_with(tmp_path / "run", [event]))
     assert run.steps.get("surplus_share")[0] == 0.2

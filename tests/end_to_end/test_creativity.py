@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from prorl.build import warmup_mixture
+from prorl.build import mixture
 from prorl.config.recipe import RecipeError, to_json
 from prorl.envs.extract import respond
 from prorl.lab.creativity import read_creativity, warmup_texts
@@ -110,11 +110,11 @@ def warmed(**settings):
 
 def test_the_warm_up_corpus_is_what_the_warm_up_draws():
     config = warmed()
-    problems = warmup_mixture(config, config.model.warmup)
+    problems = mixture(config, config.model.warmup)
     drawn = [problems.problem(draw, "train") for draw in range(12)]
     assert {problem.level for problem in drawn if problem.task == "arithmetic"} == {2}
     settings = config.model.warmup.model_copy(update={"weights": {"arithmetic": 0.0}})
-    others = warmup_mixture(config, settings)
+    others = mixture(config, settings)
     assert {others.problem(draw, "train").task for draw in range(12)} == set(config.tasks) - {"arithmetic"}
     texts = warmup_texts(config)
     assert texts[0::2] == [problem.prompt for problem in drawn]

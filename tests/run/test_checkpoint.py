@@ -120,13 +120,9 @@ def test_the_weights_are_those_of_its_step_however_long_the_write_takes(checkpoi
     assert store.latest_checkpoint().state["step"] == 3
 
 
-def test_the_end_of_a_run_is_saved_before_keep_returns(checkpointer, store, event_log):
-    state = event_log.record(Stopped(step=0, reason="interrupted"))
-    checkpointer().keep(state, due=False, good_step=0)
-    assert list(store.checkpoints()) == [0]
-
-
-def test_the_end_of_a_run_waits_for_room(checkpointer, store, event_log, learner, monkeypatch):
+def test_the_end_of_a_run_waits_for_room_and_is_saved_before_keep_returns(
+    checkpointer, store, event_log, learner, monkeypatch
+):
     waits = []
 
     def make_room(text, seconds):
@@ -301,18 +297,14 @@ def test_a_run_whose_checkpoints_are_gone_goes_on_and_saves_new_ones(checkpointe
     assert saved(store) == {2: "2"}
 
 
-def test_a_damaged_checkpoint_never_counts_as_the_newest(store):
-    train(store, 1, 2, 3)
-    (store.checkpoint_folder(3) / "model").unlink()
-    prune(store, SaveConfig(keep_last=1), best=None, good=0)
-    assert store.latest_checkpoint().step == 2
-
-
-def test_a_damaged_checkpoint_is_not_the_last_good_one(store):
+@pytest.mark.parametrize(("damaged", "good", "left"), [(4, 0, [3, 4]), (2, 2, [1, 2, 4])])
+def test_a_damaged_checkpoint_counts_neither_as_the_newest_nor_as_the_last_good_one(
+    store, damaged, good, left
+):
     train(store, 1, 2, 3, 4)
-    (store.checkpoint_folder(2) / "model").unlink()
-    prune(store, SaveConfig(keep_last=1), best=None, good=2)
-    assert list(store.checkpoints()) == [1, 2, 4]
+    (store.checkpoint_folder(damaged) / "model").unlink()
+    prune(store, SaveConfig(keep_last=1), best=None, good=good)
+    assert list(store.checkpoints()) == left
 
 
 def test_a_failed_deletion_is_reported_and_not_fatal(store, reports, monkeypatch):

@@ -186,11 +186,6 @@ def test_it_ends_at_a_step_with_what_happened_there(tmp_path):
     assert run.health == "done"
 
 
-def test_of_equal_validations_the_first_is_the_best(tmp_path):
-    told = [evaluated(0, 0.5), evaluated(2, 0.75), evaluated(4, 0.75)]
-    assert read_history(run_with(tmp_path / "run", told)).best.step == 2
-
-
 @pytest.mark.parametrize("spoil", [CONFIG, JOURNAL])
 def test_what_is_no_run_is_refused(tmp_path, spoil):
     run = run_with(tmp_path / "run", EVENTS)
@@ -394,17 +389,10 @@ def test_a_run_that_was_told_to_pause_is_paused_and_not_waiting(tmp_path, then, 
         heart(WAITING)
         heart.close()
         assert read_history(run).health.startswith(health)
-
-
-def test_a_paused_run_whose_policy_no_longer_works_is_paused_first(tmp_path):
-    run = run_with(tmp_path / "run", [EVENTS[0], stepped(1), events.command("pause")])
-    with layout.hold_lock(run / LOCK):
-        heart = Heartbeat(run / "heartbeat.json", DeadlinesConfig())
-        heart(WAITING)
-        heart.close()
-        beat = json.loads((run / "heartbeat.json").read_bytes()) | {"trouble": "no response holds an answer"}
+        beat = json.loads((run / "heartbeat.json").read_bytes()) | {"trouble": "no answers"}
         (run / "heartbeat.json").write_text(json.dumps(beat))
-        assert read_history(run).health == "paused: told to pause; no response holds an answer"
+        degraded = f"{health}; no answers" if health.startswith("paused") else "degraded: no answers"
+        assert read_history(run).health.startswith(degraded), "a pause is told first"
 
 
 def test_a_branch_that_validates_something_else_does_not_tell_its_parents_scores(tmp_path):

@@ -95,8 +95,6 @@ def test_a_crash_at_any_byte_loses_at_most_the_record_being_written(tmp_path_fac
     torn = b"".join(LINES)[:cut]
     path.write_bytes(torn)
     whole = max(index for index, size in enumerate(sizes) if size <= len(torn))
-    assert len(records(path)) == whole  # a reader beside the trainer
-
     journal = Journal(path)
     assert journal.size == sizes[whole]
     journal.append({"step": 99})
@@ -117,6 +115,7 @@ def test_a_last_line_that_is_no_record_is_cut_when_something_is_written(path, to
     assert path.stat().st_size == size + len(torn)
     journal.append({"step": 1})
     journal.close()
+    assert journal.damage is None
     assert len(records(path)) == 2
     assert journal.discarded_path.read_bytes().startswith(torn)
 

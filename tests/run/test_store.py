@@ -253,26 +253,15 @@ def test_the_newest_is_the_highest_step_also_beyond_six_digits(store):
     assert store.latest_checkpoint().step == 1_000_000
 
 
-@pytest.mark.parametrize(
-    ("error", "raised", "said"),
-    [
-        (KeyboardInterrupt(), KeyboardInterrupt, None),
-        (ValueError("a bug"), ValueError, "a bug"),
-        (
-            OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)),
-            StorageError,
-            r"step_000002: No space left .*free some space",
-        ),
-    ],
-)
-def test_a_failed_write_leaves_nothing(store, error, raised, said):
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), ValueError("a bug")])
+def test_a_failed_write_leaves_nothing(store, error):
     train(store, 1)
 
     def fail(folder):
         save("half")(folder)
         raise error
 
-    with pytest.raises(raised, match=said):
+    with pytest.raises(type(error)):
         write(store, 2, {}, fail)
     assert list(store.checkpoints()) == [store.latest_checkpoint().step] == [1]
     assert hidden(store) == []
@@ -359,13 +348,6 @@ def test_a_copy_under_another_name_and_another_format_are_named(store, reports):
     assert store.latest_checkpoint().path == store.checkpoints()[1] == store.checkpoint_folder(1)
     assert "copy of step_000001" in reports[0]
     assert "format 99" in reports[1]
-
-
-def test_nothing_whole_is_an_error_not_a_fresh_start(store):
-    train(store, 1)
-    (store.checkpoint_folder(1) / "state.json").unlink()
-    with pytest.raises(StorageError, match="none of the last 1 checkpoints"):
-        store.latest_checkpoint()
 
 
 # -- going back
@@ -461,15 +443,6 @@ def test_rewind_leaves_an_evaluation_whole_that_is_being_measured(store, reports
     assert "delete step_000002.parquet" in warning
 
 
-def test_rewind_refuses_a_journal_that_does_not_reach_the_checkpoint(store):
-    train(store, 1)
-    found = store.latest_checkpoint()
-    store.journal.truncate(0)
-    with pytest.raises(StorageError, match="does not belong to that checkpoint"):
-        store.rewind(found)
-    assert list(store.checkpoints()) == [1]
-
-
 # -- the past of a checkpoint: the journal up to it, and its reference
 
 
@@ -478,31 +451,6 @@ def flip(path, needle):
     content = path.read_bytes()
     at = content.index(needle)
     path.write_bytes(content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :])
-    return at
-
-
-@pytest.mark.parametrize(("line", "step"), [(5, 4), (4, 3), (3, 2), (2, 1)])
-def test_damage_in_the_journal_falls_back_to_the_checkpoint_before_it(store, reports, line, step):
-    train(store, 1, 2, 3, 4)
-    store.journal.append({"step": 5})
-    again, path = reopened(store), store.folder / "journal.jsonl"
-    content = path.read_bytes()
-    at = flip(path, b'"step":%d' % line)
-    with again:
-        found = again.latest_checkpoint()
-        assert path.stat().st_size == len(content), "nothing is cut off before the run goes back"
-        again.rewind(found)
-        assert again.journal.damage is None
-        assert journalled(again) == list(range(1, step + 1))
-        train(again, step + 1)
-        assert again.latest_checkpoint().step == step + 1
-    assert found.step == step
-    start = content.rindex(b"\n", 0, at) + 1
-    passed_over = 5 - line
-    said = f"journal.jsonl is damaged at line {line} (byte {start})"
-    assert all(said in told for told in reports[: passed_over + 1])
-    assert "kept in journal.discarded.jsonl" in reports[passed_over]
-    assert len((store.folder / "journal.discarded.jsonl").read_bytes()) == len(content) - found.journal_size
 
 
 def test_damage_before_every_checkpoint_is_refused_with_its_place_and_changes_nothing(store, reports):

@@ -236,7 +236,7 @@ def test_the_beat_of_an_earlier_trainer_of_the_same_number_is_none_of_this_one(s
     heart = Heartbeat(folder / HEARTBEAT, DeadlinesConfig(), step=3)
     heart("learn")
     watch = supervisor("pass")
-    watch._start([sys.executable, "-c", ""], {}, set()).wait()
+    assert watch.run() == 0
     assert watch._beat(os.getpid()) is None
     heart("judge")
     assert watch._beat(os.getpid()).phase == "judge"

@@ -9,7 +9,7 @@ from typing import Literal
 
 from prorl.algo.adaptive_levels import is_mastered
 from prorl.algo.reference_reset import due
-from prorl.control.detectors import Intervene, doubtful, interventions, told_to_roll_back
+from prorl.control.detectors import Intervene, doubtful, good_step, interventions
 from prorl.control.events import LevelRaised, StageEntered, Stopped
 from prorl.control.plan import Plan, highest_level
 from prorl.control.state import RunState
@@ -53,8 +53,11 @@ def save_due(plan: Plan, state: RunState) -> bool:
 
 def decide(plan: Plan, state: RunState, *, interrupted: bool = False) -> tuple[Decision, ...]:
     """What to do between two steps, in the order in which it is to be done; a roll back comes alone."""
-    told = told_to_roll_back(plan, state)
-    if told is not None:
+    if "roll-back" in state.asked:
+        good = state.roll_back_to
+        if good is None:  # no step was named: to the last good one before this
+            good = min(good_step(plan, state), state.step - 1)
+        told = Intervene(detector="command", action="roll_back", reason="told to roll back", good_step=good)
         return (told,)
     decisions: list[Decision] = []
     stages, following = plan.config.stages, state.stage + 1

@@ -100,7 +100,7 @@ class Signals:
 
 def after_step(signals: Signals, event: Stepped, *, skipped: int) -> Signals:
     """Take in a step; `skipped` counts the refused updates in a row, those of this step included."""
-    found = ((name, metric.value(event)) for name, metric in WATCHED)  # None without updates or verdicts
+    found = ((metric.name, metric.value(event)) for metric in WATCHED)  # None without updates or verdicts
     measures = {n: value for n, value in found if value is not None and math.isfinite(value)}
     total, number = signals.scores or (0.0, 0.0)
     score = event.rollout_stats.score
@@ -195,14 +195,6 @@ def good_step(plan: Plan, state: RunState) -> int:
     return min(calm, default=state.step)
 
 
-def told_to_roll_back(plan: Plan, state: RunState) -> Intervene | None:
-    """What the operator's command to roll back amounts to: to the step named, or to the last good one before this."""
-    if "roll-back" not in state.asked:
-        return None
-    good = min(good_step(plan, state), state.step - 1) if state.roll_back_to is None else state.roll_back_to
-    return Intervene(detector="command", action="roll_back", reason="told to roll back", good_step=good)
-
-
 def degraded(plan: Plan, state: RunState) -> str:
     """What says that the policy no longer works, in words; empty while nothing does."""
     for name in CONDITION:
@@ -268,7 +260,7 @@ def divergence(pairs: Sequence[tuple[float, float]]) -> float:
 def _step_readings(
     event: Stepped, history: Mapping[str, tuple[float, ...]], measures: Mapping[str, float], skipped: int
 ) -> dict[str, float | None]:
-    floors = {name: metric.usual or 0.0 for name, metric in WATCHED}
+    floors = {metric.name: metric.usual or 0.0 for metric in WATCHED}
     usual = {n: max(median(values), floors[n]) for n, values in history.items() if len(values) >= LEAST}
     times = {name: value / usual[name] for name, value in measures.items() if usual.get(name)}
     above = {name: value - usual[name] for name, value in measures.items() if name in usual}

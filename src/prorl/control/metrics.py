@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import KW_ONLY, dataclass
 from operator import attrgetter
-from typing import Literal
+from typing import Any, Literal
 
 from prorl.control.events import Stepped, Validated
 
@@ -31,7 +31,7 @@ class Metric:
     form: str = ".3f"
     shown: tuple[Place, ...] = ()  # besides curves and TensorBoard
     usual: float | None = None  # detectors compare it with its usual value, which counts as at least this
-    compute: Callable[[Stepped], float | None] | None = None  # where the event has no such field
+    compute: Callable[[Any], float | None] | None = None  # of a step, where the event has no such field
 
     @property
     def name(self) -> str:
@@ -54,11 +54,8 @@ class Metric:
 
     def value(self, event: Record) -> float | None:
         """The figure; None where it was not measured."""
-        if self.compute is None:
-            found: float | None = attrgetter(self.key)(event)
-            return found
-        assert isinstance(event, Stepped)
-        return self.compute(event)
+        found: float | None = (self.compute or attrgetter(self.key))(event)
+        return found
 
 
 def text(metric: Metric, value: float | None) -> str:
@@ -168,10 +165,8 @@ def computed(event: Record) -> dict[str, float]:
     return {key: value for key, value in found if value is not None}
 
 
-WATCHED: tuple[tuple[str, Metric], ...] = tuple(
-    sorted(((one.name, one) for one in STEP if one.usual is not None), key=lambda pair: pair[0])
-)
-"""What detectors remember the usual value of, by the name under which the state has it."""
+WATCHED = tuple(sorted((one for one in STEP if one.usual is not None), key=attrgetter("name")))
+"""What detectors remember the usual value of, in the order of the names under which the state has it."""
 
 
 def step_line(event: Stepped, steps: int) -> str:

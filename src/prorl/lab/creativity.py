@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import TypeAdapter
 
-from prorl.build import warmup_mixture
+from prorl.build import mixture
 from prorl.config.recipe import RecipeError
 from prorl.config.schema import RunConfig
 from prorl.envs.datasets.catalogue import Drop, file_rows
@@ -450,7 +450,7 @@ def warmup_texts(config: RunConfig) -> list[str]:
             f"model.warmup.until_loss may have ended the warm-up of {config.name}'s base early, so what it has read "
             "is not known here: name a corpus with --corpus"
         )
-    problems = warmup_mixture(config, warmup)
+    problems = mixture(config, warmup)
     drawn = (problems.problem(draw, "train") for draw in count())
     shown = ((problem.prompt, problem.solution) for problem in drawn if problem.solution is not None)
     return [

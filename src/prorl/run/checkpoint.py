@@ -15,7 +15,7 @@ import textwrap
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -161,7 +161,7 @@ class Checkpointer:
         """`also` copies what is saved beside the learner, as its `snapshot` does."""
         self._snapshots = [backend.learner.snapshot, *([also] if also else [])]
         self._store, self._backend, self._log = store, backend, log
-        self._rules, self._guards, self._pulse = save, guards, pulse
+        self._rules, self._guards, self._clock = save, guards, Stopwatch(pulse)
         self._saved = time.monotonic()
         self._retry: float | None = None  # when to try again what failed
         self._writing: Future[None] | None = None
@@ -180,7 +180,7 @@ class Checkpointer:
             except NoRoomError as error:
                 self._postpone(error)
             if state.paused is not None:
-                with self._saving():
+                with self._clock.phase("save"):
                     self._store.finish_writing()
 
     def look(self) -> None:
@@ -213,20 +213,17 @@ class Checkpointer:
             return now >= self._retry
         return bool(self._rules.minutes) and now - self._saved >= 60 * self._rules.minutes
 
-    def _saving(self) -> AbstractContextManager[object]:
-        return Stopwatch(self._pulse).phase("save")
-
     def _save_now(self, state: RunState, good_step: int) -> None:
         try:
             writing = self._save(state, good_step)
-            with self._saving():
+            with self._clock.phase("save"):
                 writing.result()
         finally:
             self._writing = None  # how it ended is told
 
     def _save(self, state: RunState, good_step: int) -> Future[None]:
         store, rules = self._store, self._rules
-        with self._saving():
+        with self._clock.phase("save"):
             store.finish_writing()  # before the copy is taken, so that there are never two
             self._notice()
             self._require_room()

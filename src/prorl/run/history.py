@@ -19,22 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from prorl.control.events import (
-    CommandGiven,
-    Event,
-    Intervened,
-    LevelRaised,
-    ReferenceReset,
-    Resumed,
-    RolloutStats,
-    StageEntered,
-    Started,
-    Stepped,
-    Stopped,
-    Validated,
-    Warned,
-    from_record,
-)
+from prorl.control import events
 from prorl.control.metrics import computed, step_line
 from prorl.control.state import RunState, evolve
 from prorl.envs.files import StorageError
@@ -47,23 +32,23 @@ from prorl.run.supervise import read_beat
 from prorl.stopwatch import WAITING
 from prorl.types import UpdateStats
 
-E = TypeVar("E", bound=Event)
+E = TypeVar("E", bound=events.Event)
 
 UNFINISHED = "the last line of the journal is not whole: it is being written, or a crash tore it"
 NO_PENALTY = "the run pays no KL penalty"
 TAIL = 4096  # bytes before the place read up to; if they changed, the journal is another one
-_STEP = b'{"kind":"%s"' % Stepped.kind.encode()  # how the line of a step begins
+_STEP = b'{"kind":"%s"' % events.Stepped.kind.encode()  # how the line of a step begins
 RECENT = 20  # steps over which the end of a run is averaged
 
-KINDS: Mapping[type[Event], str] = {
-    ReferenceReset: "reset",
-    StageEntered: "stage",
-    LevelRaised: "level",
-    Intervened: "intervention",
-    CommandGiven: "command",
-    Resumed: "resume",
-    Stopped: "stop",
-    Warned: "warning",
+KINDS: Mapping[type[events.Event], str] = {
+    events.ReferenceReset: "reset",
+    events.StageEntered: "stage",
+    events.LevelRaised: "level",
+    events.Intervened: "intervention",
+    events.CommandGiven: "command",
+    events.Resumed: "resume",
+    events.Stopped: "stop",
+    events.Warned: "warning",
 }
 
 
@@ -120,12 +105,12 @@ class _Lines:
         self._damaged: list[str] = []
         self._newer: Counter[str] = Counter()  # kind of event → how many are not understood
 
-    def take(self, line: bytes) -> Event | None:
+    def take(self, line: bytes) -> events.Event | None:
         """The event of the next whole line, without fields that this version does not know."""
         record: Mapping[str, Any] = {}
         try:
             record = self.chain.take(line)
-            return from_record(record, strict=False)
+            return events.from_record(record, strict=False)
         except DamagedLineError as error:
             self._damaged.append(str(error))
         except ValueError:
@@ -207,28 +192,28 @@ class RunHistory:
         return 3600 * len(seconds) / sum(seconds) if seconds else None
 
     @property
-    def best(self) -> Validated | None:
+    def best(self) -> events.Validated | None:
         """The validation that the run holds to be its best, of those that can be compared with the last one."""
         held = self._told.best_step, self._told.best_score
-        return next((one for one in self.of(Validated) if (one.step, one.score) == held), None)
+        return next((one for one in self.of(events.Validated) if (one.step, one.score) == held), None)
 
     @property
-    def references(self) -> list[ReferenceReset]:
+    def references(self) -> list[events.ReferenceReset]:
         """Every reference the run ever held, in order of birth; the first was born without a reset."""
-        base: Any = {"name": FIRST_REFERENCE, "parent": "", "reason": "start", "optimizer": "new"}
+        base: Any = {"name": FIRST_REFERENCE, "parent": "", "reason": "start", "target": "current"}
         first = [
-            ReferenceReset(step=0, source_step=0, target="current", hash=started.reference_hash, **base)
-            for started in self.of(Started)
+            events.ReferenceReset(step=0, source_step=0, optimizer="new", hash=started.reference_hash, **base)
+            for started in self.of(events.Started)
             if started.reference_hash is not None
         ]
-        return [*first, *self.of(ReferenceReset)]
+        return [*first, *self.of(events.ReferenceReset)]
 
     @property
     def branches(self) -> list[str]:
         """The runs that this one branched from as `run@step`, the oldest first."""
-        return [event.branched_from for event in self.of(Resumed) if event.branched_from]
+        return [event.branched_from for event in self.of(events.Resumed) if event.branched_from]
 
-    def condition(self, born: ReferenceReset) -> str:
+    def condition(self, born: events.ReferenceReset) -> str:
         """Whether a reference is still on disk as it was born: `stored`, `deleted` or `damaged`."""
         path = self.folder / REFERENCES / born.name
         if not path.exists():
@@ -244,7 +229,7 @@ class RunHistory:
         self.written: float | None = None  # wall clock of the last event
         self.steps = Columns()  # numbers of `Stepped`, and those that `metrics` computes from it
         self.validations = Columns()  # numbers of `Validated`
-        self.events: list[Event] = []  # all but steps
+        self.events: list[events.Event] = []  # all but steps
         self._told = RunState()  # what these lead to
         self.marks: list[Mark] = []
         self.stopped: str | None = None  # why the run ended, if its last event says so
@@ -264,7 +249,8 @@ class RunHistory:
                     file.seek(0)
                 self._inode, self.written, self._unfinished = found.st_ino, found.st_mtime, False
                 lines = file.readlines() if self._brief else []
-                passed = _early_steps(lines)
+                steps = [number for number, line in enumerate(lines) if line.startswith(_STEP)]
+                passed = set(steps[:-RECENT])
                 for number, line in enumerate(lines if self._brief else file):
                     if not line.endswith(b"\n"):
                         self._unfinished = True
@@ -280,23 +266,23 @@ class RunHistory:
 
     def _take(self, line: bytes) -> None:
         event = self._lines.take(line)
-        self.stopped = event.reason if isinstance(event, Stopped) else None
+        self.stopped = event.reason if isinstance(event, events.Stopped) else None
         if event is None:
             return
         try:
             if getattr(event, "step", 0) > self._up_to:
                 return
-            if isinstance(event, Stepped):
+            if isinstance(event, events.Stepped):
                 self.steps.append({**_numbers(event), **computed(event)})
                 return
             self._told = evolve(self._told, event)
-            if isinstance(event, Resumed) and event.branched_from and not event.same_validation:
+            if isinstance(event, events.Resumed) and event.branched_from and not event.same_validation:
                 self.validations = Columns()  # its parent's asked something else
-                self.events = [one for one in self.events if not isinstance(one, Validated)]
-            if isinstance(event, Validated):
+                self.events = [one for one in self.events if not isinstance(one, events.Validated)]
+            if isinstance(event, events.Validated):
                 self.validations.append(_numbers(event))
-            elif not isinstance(event, Started):
-                rolled_back = isinstance(event, Intervened) and event.action == "roll_back"
+            elif not isinstance(event, events.Started):
+                rolled_back = isinstance(event, events.Intervened) and event.action == "roll_back"
                 kind = "roll back" if rolled_back else KINDS[type(event)]
                 self.marks.append(Mark(step=event.step, kind=kind, text=describe(event)))
             self.events.append(event)
@@ -312,7 +298,7 @@ def read_history(folder: Path, *, up_to: int | None = None, brief: bool = False)
     return history
 
 
-def read_events(folder: Path) -> Iterator[Event]:
+def read_events(folder: Path) -> Iterator[events.Event]:
     """All events of a run, steps too, as far as they can be understood; StorageError if none can be read."""
     lines = _Lines()
     try:
@@ -324,18 +310,12 @@ def read_events(folder: Path) -> Iterator[Event]:
         raise StorageError(f"{folder} holds no run that can be read ({error}): check the name") from error
 
 
-def _early_steps(lines: Sequence[bytes]) -> frozenset[int]:
-    """Which lines are steps, but for the last `RECENT` of these."""
-    steps = [number for number, line in enumerate(lines) if line.startswith(_STEP)]
-    return frozenset(steps[:-RECENT])
-
-
 def _numbers(record: Any) -> dict[str, float]:
     """Every number in an event, by dotted name."""
     found: dict[str, float] = {}
     plain = isinstance(record, dict)
     for key, value in record.items() if plain else ((key, getattr(record, key)) for key in record.__slots__):
-        if isinstance(value, (dict, RolloutStats, UpdateStats)):
+        if isinstance(value, (dict, events.RolloutStats, UpdateStats)):
             found |= {f"{key}.{name}": number for name, number in _numbers(value).items()}
         elif isinstance(value, (int, float)) and not isinstance(value, bool):
             found[key] = float(value)
@@ -372,47 +352,47 @@ def health(folder: Path, *, begun: bool, stopped: str | None, now: float, paused
     return f"elsewhere: last written {max(0.0, now - written):,.0f} s ago by {host}"
 
 
-def describe(event: Event, steps: int = 0) -> str:
+def describe(event: events.Event, steps: int = 0) -> str:
     """What happened, in one line; `steps` is the length of the run."""
     match event:
-        case Started():
+        case events.Started():
             held = "a reference is held" if event.reference_hash else f"no reference: {NO_PENALTY}"
             return f"started: recipe {event.config_hash}, {held}"
-        case Resumed():
+        case events.Resumed():
             origin = f", a branch of {event.branched_from}" if event.branched_from else ""
             return f"resumed from the checkpoint of step {event.step}{origin}"
-        case Stepped():
+        case events.Stepped():
             return step_line(event, steps)
-        case Validated():
+        case events.Validated():
             domains = " ".join(f"{name} {value:.0%}" for name, value in event.domains.items())
             return (
                 f"validation at step {event.step}: pass@1 {event.score:.1%} ({domains}), "
                 f"pass@n {event.pass_at_n:.1%}, without answer {event.unanswered:.1%}, {event.seconds:.0f} s"
             )
-        case ReferenceReset():
+        case events.ReferenceReset():
             return (
                 f"reference reset at step {event.step} ({event.reason}): {event.parent} → {event.name}, "
                 f"the policy of step {event.source_step}, optimizer {event.optimizer}"
             )
-        case StageEntered():
+        case events.StageEntered():
             return f"stage {event.index + 1} entered at step {event.step}"
-        case LevelRaised():
+        case events.LevelRaised():
             return f"{event.task} goes on to level {event.level} at step {event.step}"
-        case Intervened():
+        case events.Intervened():
             return _intervention(event)
-        case CommandGiven():
+        case events.CommandGiven():
             settings = [f"{key}={value}" for key, value in event.settings.items()]
             told = " ".join([event.name, *settings, *([f"“{event.text}”"] if event.text else [])])
             if event.refused is not None:
                 return f"command refused at step {event.step}: {told}: {event.refused}"
             return f"command at step {event.step}: {told}"
-        case Stopped():
+        case events.Stopped():
             return f"stopped after step {event.step}: {event.reason}"
-        case Warned():
+        case events.Warned():
             return f"warning at step {event.step}: {event.text}"
 
 
-def _intervention(event: Intervened) -> str:
+def _intervention(event: events.Intervened) -> str:
     lowered = f"learning rate × {event.lr_scale:g} until step {event.lr_until}"
     rolled = f"rolled back from step {event.from_step} to the checkpoint of step {event.step}"
     done = {

@@ -5,6 +5,7 @@ place, and a checkpoint stores length and hash of the journal that led to it. Wh
 lies behind the checkpoint a run resumes from) is first kept in `journal.discarded.jsonl`.
 """
 
+import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -64,27 +65,24 @@ class Chain:
         return b'%s%s%s"}\n' % (body, _KEY, digest.encode())
 
 
-def verify_lines(path: Path, size: int | None = None) -> Chain:
-    """The chain of a journal's lines, or of those that begin before byte `size`; DamagedLineError if one is torn."""
-    chain = Chain(path)
-    with path.open("rb") as file:
-        for line in file:
-            if size is None or chain.size < size:
-                chain.take(line)
-    return chain
+def read_journal(path: Path, size: float = math.inf, chain: Chain | None = None) -> Iterator[dict[str, Any]]:
+    """The records in order, all or those that begin before byte `size`; DamagedLineError if one is not whole.
 
-
-def read_journal(path: Path, size: int | None = None) -> Iterator[dict[str, Any]]:
-    """The records in order, all or those that begin before byte `size`; may run beside a trainer.
-
-    A last line without its end is left out: a crash tore it, or it is being written at this moment. Any other that is
-    not whole raises DamagedLineError.
+    `chain` takes their lines in.
     """
-    chain = Chain(path)
+    chain = chain or Chain(path)
     with path.open("rb") as file:
         for line in file:
-            if line.endswith(b"\n") and (size is None or chain.size < size):
+            if chain.size < size:
                 yield chain.take(line)
+
+
+def verify_lines(path: Path, size: float = math.inf) -> Chain:
+    """The chain of a journal's lines, all or those that begin before byte `size`; DamagedLineError as above."""
+    chain = Chain(path)
+    for _ in read_journal(path, size, chain):
+        pass
+    return chain
 
 
 class Journal:
@@ -215,13 +213,9 @@ def append_bytes(descriptor: int, data: bytes, path: Path) -> None:
     size = os.fstat(descriptor).st_size
     try:
         with explain_no_room(path):
-            _write(descriptor, data)
+            while data:
+                data = data[os.write(descriptor, data) :]
             os.fsync(descriptor)
     except BaseException:
         os.ftruncate(descriptor, size)
         raise
-
-
-def _write(descriptor: int, data: bytes) -> None:
-    while data:
-        data = data[os.write(descriptor, data) :]

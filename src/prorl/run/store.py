@@ -140,7 +140,6 @@ class RunStore:
         once it is safe. A whole checkpoint of this step and position in the journal is kept, any other is replaced.
         """
         target, about = self.checkpoint_folder(step), {"step": step, **self._position()}
-        self.finish_writing()
 
         def fill(folder: Path) -> None:
             write(folder)

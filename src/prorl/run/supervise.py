@@ -179,16 +179,6 @@ class Supervisor:
 
     def _live(self, command: Sequence[str], environment: Mapping[str, str], mask: set[int]) -> Ending:
         """One trainer, from its start to its end."""
-        try:
-            trainer = self._start(command, environment, mask)
-        except OSError as error:  # for want of memory or processes, which may pass
-            self._log(f"no trainer can be started: {error}")
-            return Ending(status=CRASHED, beat=None, reached=0, hung=False)
-        return self._watch(trainer)
-
-    def _start(
-        self, command: Sequence[str], environment: Mapping[str, str], mask: set[int]
-    ) -> subprocess.Popen[bytes]:
         parent, self._left = os.getpid(), read_beat(self._folder)
 
         def settle() -> None:
@@ -197,7 +187,12 @@ class Supervisor:
                 os._exit(CRASHED)
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
-        return subprocess.Popen(command, env=environment, preexec_fn=settle)
+        try:
+            trainer = subprocess.Popen(command, env=environment, preexec_fn=settle)
+        except OSError as error:  # for want of memory or processes, which may pass
+            self._log(f"no trainer can be started: {error}")
+            return Ending(status=CRASHED, beat=None, reached=0, hung=False)
+        return self._watch(trainer)
 
     def _watch(self, trainer: subprocess.Popen[bytes]) -> Ending:
         """Pass signals on and look at the heartbeat until the trainer has ended.
@@ -253,21 +248,18 @@ class Supervisor:
         """Ask a hanging trainer where it is, keep the answer, and kill it."""
         trainer.send_signal(WHERE)
         time.sleep(self._patience.dump)
-        stacks = self._keep_stacks()
-        self._log(f"no sign of life {silence}{stacks}")
+        self._log(f"no sign of life {silence}{self._keep_stacks()}")
         trainer.kill()
         trainer.wait()
 
     def _keep_stacks(self) -> str:
         """Move what a trainer wrote of where its threads were out of the next one's way; says where it is."""
         stacks = self._folder / f"stacks-{time.strftime('%Y%m%d-%H%M%S')}.txt"
-        try:
-            if not (self._folder / STACKS).stat().st_size:
-                return ""
-            (self._folder / STACKS).rename(stacks)
-        except OSError:
-            return ""
-        return f"; stacks in {stacks.name}"
+        with suppress(OSError):
+            if (self._folder / STACKS).stat().st_size:
+                (self._folder / STACKS).rename(stacks)
+                return f"; stacks in {stacks.name}"
+        return ""
 
     def _back_off(self) -> None:
         """Wait before the restart, until somebody asks to stop."""

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from prorl.config.recipe import to_json
-from prorl.control.events import CommandGiven, Started, from_record, to_record
-from prorl.run.journal import read_journal
+from prorl.control.events import CommandGiven, Started, to_record
+from prorl.run.history import read_events
 from prorl.run.store import RunStore
 from support.browser import inaccessible, needs_chromium
 from support.events import command, evaluated, intervened, reset, stepped
@@ -51,8 +51,7 @@ def training(folder: Path, *, seconds: float = 0.2, steps: int = 400):
 
 
 def journal(folder: Path) -> list:
-    path = folder / "journal.jsonl"
-    return [from_record(record) for record in read_journal(path)] if path.exists() else []
+    return list(read_events(folder)) if (folder / "journal.jsonl").exists() else []
 
 
 def step_shown(page) -> int:
