@@ -121,7 +121,10 @@ def test_engines_that_never_answer_or_only_fail_are_given_up(fault, said):
             signal.pause()
 
     deadline = 3.0 if fault is None else 120.0
-    with one_engine(lambda number: ray.remote(Useless).remote(), deadline=deadline) as (engine, started):
+    with one_engine(lambda number: ray.remote(Useless).remote(), engine_deadline=deadline) as (
+        engine,
+        started,
+    ):
         with pytest.raises(LostError, match=said):
             publish(engine)
         incidents = engine.incidents()
@@ -143,7 +146,7 @@ def test_an_engine_that_shows_progress_is_waited_for():
             return [0.0] if method == "score" else None
 
     shown = Completion(draw=0, sample=0, **WRITTEN)
-    with one_engine(lambda number: ray.remote(Slow).remote(shown), deadline=6.0) as (engine, _):
+    with one_engine(lambda number: ray.remote(Slow).remote(shown), engine_deadline=6.0) as (engine, _):
         publish(engine)
         engine.submit(ask(samples=1))
         assert engine.poll() == [shown]
@@ -322,19 +325,19 @@ def kill(actor):
 
 
 @contextmanager
-def one_engine(make, *, engines=1, deadline=120.0, shared_queue=False, max_rows=64):
+def one_engine(make, *, engines=1, engine_deadline=120.0, **settings):
     """`RayEngine` over one actor or several, the n-th of which is made by `make(n)`; and which were started."""
     from prorl.cluster.engine import RayEngine
 
     started = []
+    told = engine_settings(engines=engines, engine_deadline=engine_deadline, **settings)
 
     def start(index):
         started.append(make(len(started)))
         return started[-1]
 
     with local_ray(engines):
-        settings = engine_settings(max_rows=max_rows)
-        yield RayEngine(start, engines, settings, deadline=deadline, shared_queue=shared_queue), started
+        yield RayEngine(start, told), started
 
 
 def publish(engine):

@@ -51,12 +51,18 @@ class Bench:
         learner = RayLearner(
             self.ranks, path, path, settings_of(), with_reference=False, device="cpu", sharing=sharing
         )
-        settings = engine_settings(config=config_of(model), context=learner.facts.context, transfer=way)
+        settings = engine_settings(
+            config=config_of(model),
+            context=learner.facts.context,
+            transfer=way,
+            engines=2,
+            engine_deadline=DEADLINE,
+        )
 
         def start(index):
             return ray.remote(WiredEngine).options(**process).remote(settings, str(folder), index)
 
-        engine = RayEngine(start, 2, settings, deadline=DEADLINE, sharing=sharing)
+        engine = RayEngine(start, settings, sharing=sharing)
         self.backend = RayBackend(self._cluster, engine, Judge(), learner, probe=PROBE, keep_copy=False)
 
     def learn(self, factor=1.05):

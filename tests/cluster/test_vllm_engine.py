@@ -54,8 +54,8 @@ def test_equal_models_are_read_from_the_same_place(model):
 
     settings = engine_settings(config=config_of(model), eos_ids=(1, 2))
     place = model_folder(settings)
-    assert model_folder(dataclasses.replace(settings, max_rows=3)) == place
-    assert model_folder(dataclasses.replace(settings, eos_ids=(1,))) != place
+    assert model_folder(settings.model_copy(update={"max_rows": 3})) == place
+    assert model_folder(settings.model_copy(update={"eos_ids": (1,)})) != place
     assert (place / "config.json").read_text() == settings.config
     assert not any("safetensors" in path.name for path in place.iterdir())
 

@@ -113,11 +113,8 @@ def engine_settings(**changes: Any) -> EngineSettings:
         "context": CONTEXT,
         "dtype": "float32",
         "max_rows": 64,
-        "cache_bytes": 64 << 20,
+        "cache_gib": 0.0625,
         "transfer": "host",
-        "tensor_parallel": 1,
-        "colocated": False,
-        "compilation": "safe",
     }
     return EngineSettings(**(small | changes))
 

@@ -48,25 +48,21 @@ class RayEngine(Pool):
     def __init__(
         self,
         start: Callable[[int], Any],
-        engines: int,
         settings: EngineSettings,
         *,
-        deadline: float,
         sharing: GpuSharing | None = None,
-        shared_queue: bool = False,
     ) -> None:
         """`start(index)` gives a handle of a new `EngineActor`; `sharing` where the learner uses the same GPUs.
 
-        `shared_queue`: an engine is given requests as it has rows for them, not all of its work at once.
-
-        `deadline` is in seconds: an engine that takes longer to start, to take new weights or to decode another
-        token is replaced as if it had died, once if the next one is silent from its start.
+        With a shared queue an engine is given requests as it has rows for them, not all of its work at once. One
+        that takes longer than its deadline to start, to take new weights or to decode another token is replaced as if
+        it had died, once if the next one is silent from its start.
         """
-        self._settings, self._deadline, self._sharing = settings, deadline, sharing
-        self._rows = settings.max_rows if shared_queue else math.inf  # that an engine may owe
+        self._settings, self._deadline, self._sharing = settings, settings.engine_deadline, sharing
+        self._rows = settings.max_rows if settings.shared_queue else math.inf  # that an engine may owe
         if sharing is not None:
             sharing.acquire(self)
-        super().__init__("engine", start, engines)
+        super().__init__("engine", start, settings.engines)
         self._queue: list[Request] = []
         self._published: Published | None = None
         self._served: Published | None = None  # None while they sleep
