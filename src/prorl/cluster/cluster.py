@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import ray
-from ray.exceptions import ObjectLostError, OutOfMemoryError, RayActorError, RayTaskError
+from ray.exceptions import GetTimeoutError, ObjectLostError, OutOfMemoryError, RayActorError, RayTaskError
 from ray.util.placement_group import placement_group, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
@@ -78,24 +78,17 @@ class Cluster:
         config, asked = self._config, self._config.cluster
         first = {"rank": 0, "engine": 0 if asked.colocate else asked.learners}
         at = index + first.get(role, len(places(config)))
-        options: dict[str, Any] = {}
-        if role == "rank":  # other threads write checkpoints and tell how far it is
-            options["max_concurrency"] = 3
-            # Passes differ in shape, which tears the memory of a GPU into pieces.
-            variables = {
-                "OMP_NUM_THREADS": str(config.threads),
-                "PYTORCH_ALLOC_CONF": "expandable_segments:True",
-            }
-            options["runtime_env"] = {"env_vars": variables}
-        if role == "engine":
-            options["runtime_env"] = {"env_vars": engine_environment(config.threads, device_kind(config))}
+        # Passes differ in shape, which tears the memory of a GPU into pieces.
+        rank = {"OMP_NUM_THREADS": str(config.threads), "PYTORCH_ALLOC_CONF": "expandable_segments:True"}
+        variables = {"rank": rank, "engine": engine_environment(config.threads, device_kind(config))}
         share = 0.5 if asked.colocate and role != "judge" else 1.0
         place = PlacementGroupSchedulingStrategy(placement_group=self._group, placement_group_bundle_index=at)
         remote = ray.remote(actor).options(
             num_cpus=share * self._places[at]["CPU"],
             num_gpus=share * self._places[at].get("GPU", 0.0),
             scheduling_strategy=place,
-            **options,
+            runtime_env={"env_vars": variables[role]} if role in variables else None,
+            max_concurrency=3 if role == "rank" else None,  # others write checkpoints and tell how far it is
         )
         return remote.remote(*arguments)
 
@@ -234,20 +227,14 @@ def results(references: Sequence[Any], *, within: float | None = None) -> list[A
     Raises a ProrlError or ValueError of an actor as it is, anything else that one raised as FaultError; RayActorError
     or OutOfMemoryError where one has died, OverdueError where one has not answered `within` so many seconds.
     """
-    end = None if within is None else time.monotonic() + within
     try:
-        waiting = list(references)
-        while waiting:
-            left = None if end is None else max(0.0, end - time.monotonic())
-            ready, waiting = ray.wait(waiting, timeout=left)
-            if not ready:
-                raise OverdueError("an actor has not answered in time")
-            ray.get(ready)
-        return list(ray.get(list(references)))
+        return list(ray.get(list(references), timeout=within))
     except RayTaskError as error:
         if isinstance(error.cause, (ProrlError, ValueError)):
             raise error.cause from None
         raise FaultError(f"{type(error.cause).__name__}: {error.cause}") from error
+    except GetTimeoutError:
+        raise OverdueError("an actor has not answered in time") from None
 
 
 def result(reference: Any, *, within: float | None = None) -> Any:
