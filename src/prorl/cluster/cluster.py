@@ -164,9 +164,14 @@ class Slot:
 class Pool:
     """Actors that do the same; another is started in the place of one that is lost."""
 
-    def __init__(self, role: str, start: Callable[[int], Any], number: int) -> None:
+    role: str
+    again: str  # what is done again with what a lost one owed
+    proven: str  # within what one place may lose `MOST_RESTARTS`
+    silence = help = ""  # for how long one was silent; what else to do where too many are lost
+
+    def __init__(self, start: Callable[[int], Any], number: int) -> None:
         """`start(index)` gives a handle of a new actor, in the place of the one before it."""
-        self._role, self._start = role, start
+        self._start = start
         self._slots = [Slot(index=index, actor=start(index)) for index in range(number)]
         self._incidents: list[str] = []
 
@@ -190,31 +195,21 @@ class Pool:
         ready = ray.wait(calls, num_returns=len(calls), timeout=0.0, fetch_local=False)[0] if busy else []
         return [slot for slot in busy if slot.pending in ready or slot.due <= time.monotonic()]
 
-    def _restart(
-        self,
-        slot: Slot,
-        lost: Exception,
-        *,
-        silence: str = "",
-        again: str,
-        proven: str,
-        help: str = "",
-        hopeless: str = "",
-    ) -> None:
+    def _restart(self, slot: Slot, lost: Exception, *, hopeless: str = "") -> None:
         """Start another actor for a lost one. Raises LostError where that one was one too many, or `hopeless`."""
         slot.restarts += 1
         failed = isinstance(lost, (FaultError, ProrlError))
         how, why = "has failed" if failed else "has died", f": {reason(lost)}"
         if isinstance(lost, OverdueError):
-            how, why = f"was silent{silence}", ""
+            how, why = f"was silent{self.silence}", ""
         if slot.restarts > MOST_RESTARTS:
-            hopeless = f"the {slot.restarts}th {proven}"
+            hopeless = f"the {slot.restarts}th {self.proven}"
         if hopeless:
             raise LostError(
-                f"{self._role} {slot.index} {how}, {hopeless}: check memory and logs of its node{help}{why}"
+                f"{self.role} {slot.index} {how}, {hopeless}: check memory and logs of its node{self.help}{why}"
             ) from lost
         self._tell(
-            f"{self._role} {slot.index} {how} and is replaced, {len(slot.owed)} responses are {again} again{why}"
+            f"{self.role} {slot.index} {how} and is replaced, {len(slot.owed)} responses are {self.again} again{why}"
         )
         ray.kill(slot.actor)  # one that hangs holds its place
         slot.actor, slot.started = self._start(slot.index), False

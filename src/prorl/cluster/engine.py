@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -45,6 +45,12 @@ class EngineActor:
 class RayEngine(Pool):
     """`types.Engine` over several engine actors."""
 
+    role, again, proven = "engine", "asked", "since the last sync"
+    help = (
+        "; where it only needs longer, raise cluster.engine_deadline, and where its node is gone, resume with fewer "
+        "cluster.engines"
+    )
+
     def __init__(
         self,
         start: Callable[[int], Any],
@@ -62,7 +68,8 @@ class RayEngine(Pool):
         self._rows = settings.max_rows if settings.shared_queue else math.inf  # that an engine may owe
         if sharing is not None:
             sharing.acquire(self)
-        super().__init__("engine", start, settings.engines)
+        self.silence = f" for {self._deadline:.0f} s"
+        super().__init__(start, settings.engines)
         self._queue: list[Request] = []
         self._published: Published | None = None
         self._served: Published | None = None  # None while they sleep
@@ -183,13 +190,9 @@ class RayEngine(Pool):
         self, method: str, argument: Any, *, replaced: tuple[type[Exception], ...] = ()
     ) -> None:
         """Have all engines serve what was published, and prove it; one that raises `replaced` is replaced as well."""
-        told = self._published
-        assert told is not None, "called once there are weights"
-        asked, proofs = self._ask(method, argument), self._ask("score", told.prompt, told.tokens)
-        for (slot, served), (_, scored) in zip(asked, proofs, strict=True):
+        for slot, given in [(slot, self._give(slot, method, argument)) for slot in self._slots]:
             with self._replacing(slot, *replaced):
-                served()
-                self._require_proof(slot, scored())
+                self._finish(slot, given)
 
     def _sent(self, published: Published) -> bool:
         """Send the weights straight to all engines; if that fails, all start anew: some may wait for ever."""
@@ -254,35 +257,32 @@ class RayEngine(Pool):
         if isinstance(lost, SyncError) and slot.disproved:
             raise lost
         slot.disproved |= isinstance(lost, SyncError)
-        self._restart(
-            slot,
-            lost,
-            silence=f" for {self._deadline:.0f} s",
-            again="asked",
-            proven="since the last sync",
-            help="; where it only needs longer, raise cluster.engine_deadline, and where its node is gone, resume "
-            "with fewer cluster.engines",
-            # A node that is gone, or in trouble, is not waited for again and again.
-            hopeless="as it started anew" if isinstance(lost, OverdueError) and not slot.started else "",
-        )
-        told = self._published
-        assert told is not None, "an engine is asked for nothing before it has weights"
+        # A node that is gone, or in trouble, is not waited for again and again.
+        silent = isinstance(lost, OverdueError) and not slot.started
+        self._restart(slot, lost, hopeless="as it started anew" if silent else "")
+        return self._give(slot, "install", self._told.copy())
+
+    def _give(self, slot: Slot, method: str, argument: Any) -> tuple[Any, ...]:
+        """Ask an engine to serve what was published, to prove it, and to take what it owes."""
         owed = [(request, sample) for (_, sample), request in slot.owed.items()]
         slot.due, ask = self._due(), slot.actor.call.remote  # an actor does what it is asked in order
-        return ask("install", told.copy()), ask("score", told.prompt, told.tokens), ask("add", owed)
+        return ask(method, argument), ask("score", self._told.prompt, self._told.tokens), ask("add", owed)
 
     def _finish(self, slot: Slot, begun: tuple[Any, ...]) -> None:
-        """Wait for what `_begin` asked for."""
-        installed, scored, added = begun
-        _wait(installed, slot.due)
+        """Wait for what `_give` asked for. Raises SyncError: the engine serves something else."""
+        served, scored, added = begun
+        _wait(served, slot.due)
         slot.started = True
-        self._require_proof(slot, _wait(scored, slot.due))
+        told, decoded = self._told, _wait(scored, slot.due)
+        require_agreement(
+            told.version, decoded, told.logps, self._settings.dtype, engine=f"engine {slot.index}"
+        )
         _wait(added, slot.due)
 
-    def _require_proof(self, slot: Slot, decoded: Sequence[float]) -> None:
-        told, name = self._published, f"engine {slot.index}"
-        assert told is not None, "called once there are weights"
-        require_agreement(told.version, decoded, told.logps, self._settings.dtype, engine=name)
+    @property
+    def _told(self) -> Published:
+        assert self._published is not None, "an engine is asked for nothing before there are weights"
+        return self._published
 
     def _ask(self, method: str, *arguments: Any) -> list[tuple[Slot, Callable[[], Any]]]:
         """Ask all engines at once; each with a function that waits for its answer."""

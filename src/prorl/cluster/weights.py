@@ -287,18 +287,15 @@ class Sender:
                 self._fail("receive_weights", f"{which}, are not at engine {index} as they were sent")
         self._ask("finish_weight_update")
 
-    def _ask(self, step: str, arguments: Sequence[Any] | None = None) -> list[Any]:
-        """What all engines answer to a step, `arguments` having one for each; nothing once something has failed."""
+    def _ask(self, step: str, *arguments: Sequence[Any]) -> list[Any]:
+        """What all engines answer to a step, each argument having one for each; nothing once something has failed."""
         from prorl.cluster.cluster import results
 
         if self.failure is not None:
             return []
-        actors = self._receivers.actors
-        each = [()] * len(actors) if arguments is None else [(argument,) for argument in arguments]
+        each = zip(self._receivers.actors, *arguments, strict=True)
         try:
-            asked = [
-                actor.call.remote("transfer", step, *mine) for actor, mine in zip(actors, each, strict=True)
-            ]
+            asked = [actor.call.remote("transfer", step, *mine) for actor, *mine in each]
             return results(asked, within=max(0.0, self._due - time.monotonic()))
         except Exception as error:
             self._fail(step, error)
