@@ -60,8 +60,7 @@ class LearnerRank:
 
     def meeting(self) -> str:
         """An address of this machine at which the ranks can form their process group."""
-        host, port = free_address()
-        return f"tcp://{host}:{port}"
+        return "tcp://{}:{}".format(*free_address())
 
     def join(self, device: Device, meeting: str) -> str:
         """Join the process group of the ranks, a collective. Returns the id of this node.
