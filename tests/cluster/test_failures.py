@@ -346,7 +346,7 @@ def one_engine(make, *, engines=1, engine_deadline=120.0, **settings):
 def publish(engine):
     """Weights whose probe has a log-prob of zero."""
     probe = {"prompt": (1,), "tokens": (2,), "logps": (0.0,)}
-    engine.publish(Published(version=0, copy=lambda: None, send=lambda receivers: None, **probe))
+    engine.publish(Published(version=0, copy=lambda: None, send=lambda *_: None, **probe))
 
 
 @pytest.fixture(scope="module")

@@ -74,7 +74,7 @@ def published(one, version, *, weights=None):
     return Published(
         version=version,
         copy=lambda: copy,
-        send=lambda receivers: None,
+        send=lambda *_: None,
         prompt=prompt,
         tokens=tokens,
         logps=one.score(prompt, tokens),

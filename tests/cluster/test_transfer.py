@@ -126,7 +126,7 @@ def test_all_engines_meet_the_ranks_once_and_take_every_version(bench):
 
 @over_nccl
 def test_every_gpu_of_every_engine_has_a_rank_of_its_own(bench):
-    from prorl.cluster.weights import Receivers, Sender
+    from prorl.cluster.weights import Sender
 
     class Wide:
         """An engine of two GPUs that remembers what it was told."""
@@ -142,9 +142,9 @@ def test_every_gpu_of_every_engine_has_a_rank_of_its_own(bench):
             return self._told
 
     engines = [ray.remote(Wide).options(num_cpus=0).remote() for _ in range(2)]
-    receivers = Receivers(actors=engines, gpus=2, way="nccl", deadline=DEADLINE)
-    of = {"rank": 1, "receivers": receivers, "address": ("127.0.0.1", 0)}  # rank 0 would form a group
-    sender = Sender(torch.nn.Linear(2, 2), torch.float32, "cpu", **of)
+    settings = engine_settings(tensor_parallel=2, transfer="nccl", engine_deadline=DEADLINE)
+    of = {"rank": 1, "address": ("127.0.0.1", 0)}  # rank 0 would form a group
+    sender = Sender(torch.nn.Linear(2, 2), torch.float32, "cpu", engines=engines, settings=settings, **of)
     sender.init_weight_transfer_engine({"rank_offset": 1})
     assert sender.failure is None
     shutdown, meeting = "shutdown_weight_transfer_engine", "init_weight_transfer_engine"

@@ -11,14 +11,13 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
 from typing import Any
 
 import ray
 
 from prorl.cluster.cluster import LOST, TRANSFER_SECONDS, OverdueError, Pool, Slot, reason, result
 from prorl.cluster.settings import EngineSettings, GpuSharing, free_address, use_interface_of
-from prorl.cluster.weights import Copies, Published, Receivers
+from prorl.cluster.weights import Copies, Published
 from prorl.local.backend import SyncError, require_agreement
 from prorl.local.engine import require_room
 from prorl.types import Completion, Request
@@ -102,7 +101,7 @@ class RayEngine(Pool):
         self._served = None
         for slot, asleep in self._ask("sleep"):
             try:
-                asleep()
+                _wait(asleep, slot.due)
             except LOST as error:
                 self._tell(
                     f"engine {slot.index} did not fall asleep and is replaced when it is needed: {reason(error)}"
@@ -138,7 +137,7 @@ class RayEngine(Pool):
             slot.owed = {}
         for slot, cut in self._ask("cancel"):
             with self._replacing(slot):
-                done += cut()
+                done += _wait(cut, slot.due)
         return done
 
     def _require_quiet(self, what: str) -> None:
@@ -198,13 +197,9 @@ class RayEngine(Pool):
         """Send the weights straight to all engines; if that fails, all start anew: some may wait for ever."""
         for slot, prepared in self._ask("prepare"):
             with self._replacing(slot):
-                prepared()
-        way, actors = self._settings.transfer, [slot.actor for slot in self._slots]
-        receivers = Receivers(
-            actors=actors, gpus=self._settings.tensor_parallel, way=way, deadline=self._deadline
-        )
+                _wait(prepared, slot.due)
         try:
-            failure = published.send(receivers)
+            failure = published.send([slot.actor for slot in self._slots], self._settings)
             if failure is None:
                 self._serve_proven("serve", published.version)
                 self._failures = 0
@@ -214,8 +209,8 @@ class RayEngine(Pool):
         self._failures += 1
         then = "the next sync tries again" if self._failures < MOST_FAILURES else "so it is from now on"
         self._tell(
-            f"policy version {published.version} did not reach the engines over {way} ({failure}): they are started "
-            f"anew and take it from host memory; {then}"
+            f"policy version {published.version} did not reach the engines over {self._settings.transfer} "
+            f"({failure}): they are started anew and take it from host memory; {then}"
         )
         for slot in self._slots:
             ray.kill(slot.actor)
@@ -284,11 +279,11 @@ class RayEngine(Pool):
         assert self._published is not None, "an engine is asked for nothing before there are weights"
         return self._published
 
-    def _ask(self, method: str, *arguments: Any) -> list[tuple[Slot, Callable[[], Any]]]:
-        """Ask all engines at once; each with a function that waits for its answer."""
-        due = self._due()
-        asked = [(slot, slot.actor.call.remote(method, *arguments)) for slot in self._slots]
-        return [(slot, partial(_wait, answer, due)) for slot, answer in asked]
+    def _ask(self, method: str) -> list[tuple[Slot, Any]]:
+        """Ask all engines, which owe nothing else, at once; each with its answer to come."""
+        for slot in self._slots:
+            slot.due = self._due()
+        return [(slot, slot.actor.call.remote(method)) for slot in self._slots]
 
     def _due(self) -> float:
         return time.monotonic() + self._deadline
