@@ -14,7 +14,6 @@ from typing import Any
 import torch
 
 from gpu_load import SAMPLES, Load, make_learner, random_prompts, say, still, timed
-from prorl.cluster.capacity import GIB
 from prorl.cluster.settings import EngineSettings, engine_environment
 from prorl.cluster.weights import collect
 from prorl.learn.learner import TorchLearner
@@ -38,10 +37,9 @@ def engine(load: Load, device: torch.device, compilation: str) -> dict[str, Any]
         context=load.shape.context,
         dtype=load.dtype,  # type: ignore[arg-type]
         max_rows=max(load.batches),
-        cache_bytes=None if device.type == "cuda" else GIB // 4,
+        cache_gib=None if device.type == "cuda" else 0.25,
         transfer="host",
-        tensor_parallel=1,
-        colocated=device.type == "cuda",
+        colocate=device.type == "cuda",
         compilation=compilation,  # type: ignore[arg-type]
     )
     begin = time.perf_counter()

@@ -29,10 +29,10 @@ from prorl.lab.watch.console import Console
 from prorl.local.backend import SyncError
 from prorl.run.journal import read_journal
 from prorl.types import Completion
-from support.cluster import CONTEXT, actors, ask, engine_settings, finished, local_ray, ray_nodes
+from support.cluster import actors, ask, engine_settings, finished, local_ray, ray_nodes
 from support.processes import eventually
 from support.runs import events, of_kind
-from support.tiny import write_recipe
+from support.tiny import CONTEXT, write_recipe
 
 pytest.importorskip("vllm")
 ray = pytest.importorskip("ray")
@@ -43,8 +43,6 @@ CUDA kernel errors might be asynchronously reported at some other API call, so t
 For debugging consider passing CUDA_LAUNCH_BLOCKING=1
 Compile with `TORCH_USE_CUDA_DSA` to enable device-side assertions."""
 CLUSTER = {"learners": 2, "engines": 1, "cache_gib": 0.0625}
-# By engines that only say so.
-WRITTEN = {"tokens": (1,), "logps": (0.0,), "finish": "stop", "policy_version": 0}
 PATIENCE = 900.0  # seconds for what ends sooner, except on a very busy machine
 
 
@@ -112,16 +110,19 @@ def test_engines_that_die_or_hang_are_replaced_and_journalled(model, tmp_path, d
 def test_engines_that_never_answer_or_only_fail_are_given_up(fault, said):
     from prorl.cluster.cluster import MOST_RESTARTS, LostError
 
-    class Useless:  # made in here, as Ray's processes cannot import this module
-        """An engine that never comes to answer, or fails and lives."""
+    class Useless(played()):
+        """Never comes to answer, or fails and lives."""
 
-        def call(self, method, *arguments):
+        def install(self, weights):
             if fault is not None:
                 raise RuntimeError(fault)
             signal.pause()
 
     deadline = 3.0 if fault is None else 120.0
-    with one_engine(lambda number: ray.remote(Useless).remote(), deadline=deadline) as (engine, started):
+    with one_engine(lambda number: ray.remote(Useless).remote(), engine_deadline=deadline) as (
+        engine,
+        started,
+    ):
         with pytest.raises(LostError, match=said):
             publish(engine)
         incidents = engine.incidents()
@@ -130,53 +131,42 @@ def test_engines_that_never_answer_or_only_fail_are_given_up(fault, said):
 
 
 def test_an_engine_that_shows_progress_is_waited_for():
-    class Slow:
-        """An engine whose one response takes longer than its deadline, and that says so."""
+    class Slow(played()):
+        """Takes longer than its deadline for a response, and says so."""
 
-        def __init__(self, completion):
-            self._answers = [[completion], [], [], []]
+        polls = 0
 
-        def call(self, method, *arguments):
-            if method == "poll":
-                time.sleep(2.0)
-                return self._answers.pop()
-            return [0.0] if method == "score" else None
+        def poll(self):
+            time.sleep(2.0)
+            self.polls += 1
+            return super().poll() if self.polls > 3 else []
 
-    shown = Completion(draw=0, sample=0, **WRITTEN)
-    with one_engine(lambda number: ray.remote(Slow).remote(shown), deadline=6.0) as (engine, _):
+    with one_engine(lambda number: ray.remote(Slow).remote(), engine_deadline=6.0) as (engine, _):
         publish(engine)
         engine.submit(ask(samples=1))
-        assert engine.poll() == [shown]
+        assert [one.draw for one in engine.poll()] == [0]
         assert engine.incidents() == []
 
 
 def test_engines_decode_on_while_a_lost_one_starts_again():
-    class Working:
-        """An engine that takes so long to start, and may die at its second poll."""
+    class Working(played()):
+        """Takes so long to start, and may die at its second poll."""
 
         def __init__(self, seconds, dies):
             time.sleep(seconds)
-            self._dies, self._owed, self._idle, self._left = dies, [], [], None
+            super().__init__(0.2)
+            self._dies, self._idle, self._left = dies, [], None
 
-        def call(self, method, *arguments):
-            if method == "score":
-                return [0.0]
-            if method == "add":
-                self._owed += arguments[0]
-            if method == "idle":
-                return self._idle
-            if method == "cancel":
-                self._owed = []
-                return []
-            if method != "poll":
-                return None
+        def idle(self):
+            return self._idle
+
+        def poll(self):
             self._idle += [] if self._left is None else [time.monotonic() - self._left]
-            time.sleep(0.2)
             if self._dies and len(self._idle) == 1:
                 os._exit(1)
-            request, sample = self._owed.pop()
+            done = super().poll()
             self._left = time.monotonic()
-            return [Completion(draw=request.draw, sample=sample, **WRITTEN)]
+            return done
 
     seconds = 9.0  # of a start, several times what the other's work takes
 
@@ -209,24 +199,20 @@ def test_engines_decode_on_while_a_lost_one_starts_again():
 
 
 def test_an_engine_that_is_lost_again_while_it_is_given_more_is_replaced_once_more():
-    class Mortal:
+    class Mortal(played()):
         """The first dies when it is asked to decode, what takes its place when it is given weights."""
 
         def __init__(self, number):
-            self._number, self._owed = number, []
+            super().__init__()
+            self._number = number
 
-        def call(self, method, *arguments):
-            if method == "add":
-                self._owed += arguments[0]
-            if method == "install" and self._number == 2:
+        def install(self, weights):
+            if self._number == 2:
                 time.sleep(3.0)
                 os._exit(1)
-            if method != "poll":
-                return [0.0]
-            if self._number == 0:
-                os._exit(1)
-            request, sample = self._owed.pop()
-            return [Completion(draw=request.draw, sample=sample, **WRITTEN)]
+
+        def poll(self):
+            return super().poll() if self._number else os._exit(1)
 
     with one_engine(lambda number: ray.remote(Mortal).remote(number), engines=2) as (engine, started):
         publish(engine)
@@ -243,14 +229,15 @@ def test_an_engine_that_is_lost_again_while_it_is_given_more_is_replaced_once_mo
 
 
 def test_an_engine_with_other_weights_is_replaced_and_the_second_in_its_place_ends_the_run():
-    class Wrong:
-        """An engine that is wrong about the probe by so many nats."""
+    class Wrong(played()):
+        """Is wrong about the probe by so many nats."""
 
         def __init__(self, nats):
+            super().__init__()
             self._nats = nats
 
-        def call(self, method, *arguments):
-            return [self._nats] if method == "score" else None
+        def score(self, prompt, tokens):
+            return [self._nats]
 
     off = [1.0, 0.0, 2.0, 0.0, 3.0, 4.0]
     with one_engine(lambda number: ray.remote(Wrong).remote(off[number])) as (engine, started):
@@ -274,23 +261,8 @@ def test_an_engine_with_other_weights_is_replaced_and_the_second_in_its_place_en
 def test_engines_that_share_a_queue_take_requests_as_they_have_rows():
     """So the slower of two is given less; a request of more samples than there are rows goes to one that has none."""
 
-    class Scribe:
-        """Ends one response a call, after so many seconds."""
-
-        def __init__(self, seconds):
-            self._seconds, self._owed = seconds, []
-
-        def call(self, method, *arguments):
-            if method == "add":
-                self._owed += [(request.draw, sample) for request, sample in arguments[0]]
-            if method != "poll":
-                return [0.0]
-            time.sleep(self._seconds)
-            (draw, sample), *self._owed = self._owed
-            return [Completion(draw=draw, sample=sample, **WRITTEN)]
-
     def scribe(number):
-        return ray.remote(Scribe).remote((0.5, 0.01)[number])
+        return ray.remote(played()).remote((0.5, 0.01)[number])
 
     sizes = [16, *[4] * 12]
     with one_engine(scribe, engines=2, shared_queue=True, max_rows=8) as (engine, _):
@@ -313,6 +285,40 @@ def test_engines_that_share_a_queue_take_requests_as_they_have_rows():
         assert {draw for draw, _ in engine._slots[1].owed} == {21, 22}
 
 
+def played():
+    """A class of engines that only say so; made in here, as Ray's processes cannot import this module."""
+
+    class Played:
+        """Ends one response a call, after so many seconds."""
+
+        def __init__(self, seconds=0.0):
+            self.seconds, self.owed = seconds, []
+
+        def call(self, method, *arguments):
+            return getattr(self, method)(*arguments)
+
+        def install(self, weights):
+            pass
+
+        def score(self, prompt, tokens):
+            return [0.0]
+
+        def add(self, work):
+            self.owed += work
+
+        def cancel(self):
+            self.owed = []
+            return []
+
+        def poll(self):
+            time.sleep(self.seconds)
+            (request, sample), *self.owed = self.owed
+            told = {"tokens": (1,), "logps": (0.0,), "finish": "stop", "policy_version": 0}
+            return [Completion(draw=request.draw, sample=sample, **told)]
+
+    return Played
+
+
 def kill(actor):
     """Ray says only later that it is dead."""
     ray.kill(actor)
@@ -322,25 +328,25 @@ def kill(actor):
 
 
 @contextmanager
-def one_engine(make, *, engines=1, deadline=120.0, shared_queue=False, max_rows=64):
+def one_engine(make, *, engines=1, engine_deadline=120.0, **settings):
     """`RayEngine` over one actor or several, the n-th of which is made by `make(n)`; and which were started."""
     from prorl.cluster.engine import RayEngine
 
     started = []
+    told = engine_settings(engines=engines, engine_deadline=engine_deadline, **settings)
 
     def start(index):
         started.append(make(len(started)))
         return started[-1]
 
     with local_ray(engines):
-        settings = engine_settings(max_rows=max_rows)
-        yield RayEngine(start, engines, settings, deadline=deadline, shared_queue=shared_queue), started
+        yield RayEngine(start, told), started
 
 
 def publish(engine):
     """Weights whose probe has a log-prob of zero."""
     probe = {"prompt": (1,), "tokens": (2,), "logps": (0.0,)}
-    engine.publish(Published(version=0, copy=lambda: None, send=lambda receivers: None, **probe))
+    engine.publish(Published(version=0, copy=lambda: None, send=lambda *_: None, **probe))
 
 
 @pytest.fixture(scope="module")
@@ -416,7 +422,7 @@ def test_a_run_that_loses_a_learner_rank_ends_as_if_it_had_not(
 
 @pytest.fixture
 def nodes():
-    """Two Ray nodes with two places each: of three ranks and an engine, no node can hold all ranks."""
+    """Two Ray nodes with two places each: three ranks and an engine need both."""
     with ray_nodes({"num_cpus": 2}, {"num_cpus": 2}) as cluster:
         yield cluster
 
@@ -424,9 +430,7 @@ def nodes():
 def test_ranks_on_two_nodes(model, nodes, tmp_path):
     settings = CLUSTER | {"address": nodes.address, "learners": 3}
     recipe = write_recipe(tmp_path, model, backend="ray", cluster=settings, validation={"every": 0})
-    seen = Placed()
-    run = finished(recipe, tmp_path / "run", seen)
-    assert len(seen.nodes) == 2
+    run = finished(recipe, tmp_path / "run")
     kinds = [event.kind for event in events(run)]
     assert kinds.count("stepped") == 3
     assert "warned" not in kinds
@@ -492,20 +496,3 @@ def test_a_run_whose_cluster_loses_its_head_goes_on_once_there_is_one_again(mode
         assert process.wait(timeout=PATIENCE) == 143
     cluster.shutdown()
     assert re.search(r"ended with status 1 at step \d+ in phase", log.read_text())
-
-
-class Placed(Console):
-    """Notes which nodes hold ranks while a run trains."""
-
-    def __init__(self):
-        super().__init__(RichConsole(file=StringIO()))
-        self.nodes = set()
-
-    @contextmanager
-    def live(self, steps):
-        def watch(event, state):
-            for group in ray.util.placement_group_table().values():
-                placed = group["bundles_to_node_id"]
-                self.nodes |= {placed[rank] for rank in range(3)}
-
-        yield watch

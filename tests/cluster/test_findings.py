@@ -33,12 +33,6 @@ NODE = Node(
 OTHER = replace(NODE, name="10.0.0.2")
 
 
-def found_room(nodes, **changes):
-    """For four ranks and twelve engines with eight CPUs each on a running cluster, or what differs from that."""
-    wanted = {"learners": 4, "engines": 12, "device": "cuda", "threads": 8, "address": "auto"}
-    return room(nodes, cluster_recipe(**wanted | changes))
-
-
 def bad(*nodes, driver=HERE):
     """What does not fit, by name."""
     return {finding.name: finding.detail for finding in findings(nodes, driver) if not finding.works}
@@ -118,60 +112,54 @@ def test_versions_are_those_that_this_python_imports(tmp_path, monkeypatch):
         assert installed()["torch"] == version("torch") == number
 
 
-def test_sixteen_processes_fit_two_nodes_and_not_one():
-    assert found_room([NODE, OTHER]).works
-    alone = found_room([NODE])
-    assert not alone.works
-    assert "places for 8" in alone.detail
+HEAD = replace(NODE, name="head", cpus=4, gpus=0, devices=())
+THREE = [NODE, OTHER, HEAD]
+FIVES = [replace(NODE, name=f"10.0.0.{at}", gpus=5, devices=()) for at in range(3)]
+THREES = [replace(node, gpus=3) for node in FIVES * 2]
+ALONE = {"learners": 2, "engines": 6}
+JUDGED = {"judges": 8, "judge_workers": 8}
+FEW = {"learners": 1, "engines": 4}
+WIDE = {"learners": 3, "engines": 3, "tensor_parallel": 4}
+SHARED = {"learners": 8, "engines": 8, "colocate": True}
 
 
-def test_cpus_are_as_scarce_as_gpus():
-    alone = {"learners": 2, "engines": 6}
-    assert "13 CPUs for each GPU: there are places for 7" in found_room([NODE], **alone, threads=13).detail
-    assert found_room([NODE], **alone, threads=12).works
-    # Ray is started with as many as they ask for
-    assert found_room([NODE], **alone, threads=13, address=None).works
-
-
-def test_judges_take_the_cpus_that_the_others_leave():
-    nodes = [NODE, OTHER, replace(NODE, name="head", cpus=4, gpus=0, devices=())]
-    judged = found_room(nodes, judges=8, judge_workers=8)
-    assert judged.works
-    assert "and 8 judges on 8 CPUs each" in judged.detail
-    many = found_room(nodes, judges=9, judge_workers=8)
-    assert not many.works
-    assert "there are CPUs for 8; lower cluster.judges" in many.detail
-    assert "there are CPUs for 0" in found_room(nodes, judges=1, judge_workers=33).detail
-    assert found_room(nodes, judges=100, judge_workers=8, address=None).works
-
-
-def test_idle_gpus_are_mentioned_and_all_of_them_idle_is_a_mistake():
-    few = found_room([NODE], learners=1, engines=4)
-    assert few.works
-    assert "3 GPUs stay idle" in few.detail
-    unseen = found_room([NODE], learners=1, engines=4, device="cpu")
-    assert not unseen.works
-    assert "set device=cuda" in unseen.detail
-    assert found_room([replace(NODE, gpus=0, devices=())], learners=1, engines=4, device="cpu").works
-
-
-def test_an_engine_of_several_gpus_needs_them_in_one_node():
-    wide = {"learners": 3, "engines": 3, "tensor_parallel": 4}
-    nodes = [replace(NODE, name=f"10.0.0.{at}", gpus=5, devices=()) for at in range(3)]
-    beside = found_room(nodes, **wide)  # a rank beside every engine
-    assert beside.works
-    assert "3 learner ranks and 3 engines, of 4 GPUs of one node" in beside.detail
-    scattered = found_room([replace(node, gpus=3) for node in nodes * 2], **wide)
-    assert not scattered.works  # though there are 18 GPUs
-    assert "there are places for 3" in scattered.detail
-
-
-def test_what_is_shared_is_counted_once():
-    shared = {"learners": 8, "engines": 8, "colocate": True}
-    fitting = found_room([NODE], **shared, threads=12)
-    assert fitting.works
-    assert "8 learner ranks and 8 engines, two in turn on a GPU, 12 CPUs" in fitting.detail
-    assert not found_room([NODE], **shared, threads=13).works
+@pytest.mark.parametrize(
+    ("nodes", "wanted", "works", "said"),
+    [
+        ([NODE, OTHER], {}, True, ""),
+        ([NODE], {}, False, "places for 8"),
+        # CPUs are as scarce as GPUs, except where Ray is started with as many as are asked for
+        ([NODE], ALONE | {"threads": 13}, False, "13 CPUs for each GPU: there are places for 7"),
+        ([NODE], ALONE | {"threads": 12}, True, ""),
+        ([NODE], ALONE | {"threads": 13, "address": None}, True, ""),
+        # judges take what the others leave
+        (THREE, JUDGED, True, "and 8 judges on 8 CPUs each"),
+        (THREE, JUDGED | {"judges": 9}, False, "there are CPUs for 8; lower cluster.judges"),
+        (THREE, {"judges": 1, "judge_workers": 33}, False, "there are CPUs for 0"),
+        (THREE, JUDGED | {"judges": 100, "address": None}, True, ""),
+        # some idle GPUs are mentioned, all of them idle are a mistake
+        ([NODE], FEW, True, "3 GPUs stay idle"),
+        ([NODE], FEW | {"device": "cpu"}, False, "set device=cuda"),
+        ([replace(NODE, gpus=0, devices=())], FEW | {"device": "cpu"}, True, ""),
+        # an engine of several lies in one node: a rank beside each; of 18 GPUs in threes none has four
+        (FIVES, WIDE, True, "3 learner ranks and 3 engines, of 4 GPUs of one node"),
+        (THREES, WIDE, False, "there are places for 3"),
+        # what is shared is counted once
+        (
+            [NODE],
+            SHARED | {"threads": 12},
+            True,
+            "8 learner ranks and 8 engines, two in turn on a GPU, 12 CPUs",
+        ),
+        ([NODE], SHARED | {"threads": 13}, False, ""),
+    ],
+)
+def test_whether_the_processes_of_a_recipe_find_room(nodes, wanted, works, said):
+    """Four ranks and twelve engines with eight CPUs each on a running cluster, or what differs from that."""
+    usual = {"learners": 4, "engines": 12, "device": "cuda", "threads": 8, "address": "auto"}
+    found = room(nodes, cluster_recipe(**usual | wanted))
+    assert found.works == works
+    assert said in found.detail
 
 
 def test_nodes_with_gpus_must_hold_what_lies_in_host_memory():

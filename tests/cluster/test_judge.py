@@ -29,7 +29,6 @@ pytestmark = [pytest.mark.cluster, pytest.mark.filterwarnings("default")]
 VERIFIERS = Path(__file__).parents[1] / "local"  # the module `judge_verifiers`
 TASKS = ("arithmetic", "linear_equation", "word_list", "one_liner")
 DEADLINE = 1.0
-CALM = ""  # what a check says of a node where all is well
 
 
 @pytest.fixture(scope="module")
@@ -50,18 +49,12 @@ def cluster():
             yield
 
 
-def calm():
-    return CALM
-
-
-def hosted(make, judges=1, *, check=calm, deadline=DEADLINE):
-    """A `RayJudge` that is closed at the end of a `with`."""
+def hosted(make, judges=1, *, check=str, deadline=DEADLINE):
+    """A `RayJudge` that is closed at the end of a `with`; a `check` says nothing where all is well."""
     from prorl.cluster.judge import JudgeActor, RayJudge
 
-    def start(_index):
-        return ray.remote(JudgeActor).options(num_cpus=1).remote(make)
-
-    return closing(RayJudge(start, judges, deadline=deadline, check=check))
+    actor = ray.remote(JudgeActor).options(num_cpus=1)
+    return closing(RayJudge(lambda _: actor.remote(make), judges, deadline=deadline, check=check))
 
 
 def obeying(verifiers, **options):
@@ -96,23 +89,22 @@ def domains():
     return answers
 
 
-@pytest.fixture(scope="module")
-def expected():
-    """Of the domains, as a `LocalJudge` sees them."""
-    with closing(LocalJudge(domain_verifier())) as judge:
-        return said(judge_all(judge, domains()))
-
-
-def domain_verifier():
-    return partial(make_verifier, VerifierSpec(tasks=TASKS))
+def verdicts_of_both(make, queued, judges, *, deadline=DEADLINE):
+    """What judges on nodes say, which is what one beside the driver says; and what is told of them."""
+    with closing(make()) as local:
+        wanted = said(judge_all(local, queued))
+    with hosted(make, judges, deadline=deadline) as judge:
+        assert said(judge_all(judge, queued)) == wanted
+        assert judge.poll(wait=True) == []
+        return list(wanted.values()), judge.incidents()
 
 
 @pytest.mark.parametrize("judges", [1, 3])
-def test_verdicts_of_real_domains_are_those_of_one_local_judge(expected, judges):
-    with hosted(partial(LocalJudge, domain_verifier()), judges, deadline=8.0) as judge:
-        assert said(judge_all(judge, domains())) == expected
-        assert judge.incidents() == []
-    scores = [score for score, *_ in expected.values()]
+def test_verdicts_of_real_domains_are_those_of_one_local_judge(judges):
+    make = partial(LocalJudge, partial(make_verifier, VerifierSpec(tasks=TASKS)))
+    verdicts, incidents = verdicts_of_both(make, domains(), judges, deadline=8.0)
+    assert incidents == []
+    scores = [score for score, *_ in verdicts]
     assert scores.count(1.0) >= 16
     assert scores.count(0.0) >= 16
 
@@ -122,15 +114,10 @@ def test_misbehaviour_costs_one_item_whoever_judges(verifiers, judges):
     texts = [str(number / 400) for number in range(400)]
     for at, bad in ((7, "hang"), (90, "exit 3"), (91, "raise"), (200, "1.5"), (399, "None")):
         texts[at] = bad
-    with closing(obeying(verifiers)()) as local:
-        wanted = said(judge_all(local, items(texts)))
-    assert sum(status == "error" for _, status, *_ in wanted.values()) == 5
-    with hosted(obeying(verifiers), judges) as judge:
-        assert said(judge_all(judge, items(texts))) == wanted
-        assert judge.poll(wait=True) == []
-        (workers,) = judge.incidents()
-        assert "1 × deadline of 1 s (t)" in workers
-        assert "1 × verifier process died, exit code 3 (t)" in workers
+    verdicts, (workers,) = verdicts_of_both(obeying(verifiers), items(texts), judges)
+    assert sum(status == "error" for _, status, *_ in verdicts) == 5
+    assert "1 × deadline of 1 s (t)" in workers
+    assert "1 × verifier process died, exit code 3 (t)" in workers
 
 
 def test_a_poll_without_wait_returns_at_once(verifiers):
@@ -157,7 +144,7 @@ def test_a_call_carries_many_items(verifiers):
             return self.calls
 
     actor = ray.remote(Counting).options(num_cpus=1).remote(obeying(verifiers))
-    with closing(RayJudge(lambda _: actor, 1, deadline=DEADLINE, check=calm)) as judge:
+    with closing(RayJudge(lambda _: actor, 1, deadline=DEADLINE, check=str)) as judge:
         verdicts = {}
         for ticket, (asked, text) in items(["1"] * 2000).items():
             judge.submit(ticket, asked, text)
@@ -293,12 +280,9 @@ def test_code_of_the_user_s_own_judges_from_its_text_alone(tmp_path, judges):
     queued = dict(enumerate(texts * 2))
     deadline = 2 * DEADLINE  # a worker that is started anew reads the user's code, beside others that start
     make = partial(LocalJudge, partial(make_verifier, spec), deadline=deadline, workers=2)
-    with closing(make()) as local:
-        wanted = said(judge_all(local, queued))
-    with hosted(make, judges, deadline=deadline) as judge:
-        assert said(judge_all(judge, queued)) == wanted
-        assert len(judge.incidents()) == 1  # a sentence for all workers
-    assert [status for _, status, *_ in wanted.values()].count("error") == 2 * 5
+    verdicts, incidents = verdicts_of_both(make, queued, judges, deadline=deadline)
+    assert [status for _, status, *_ in verdicts].count("error") == 2 * 5
+    assert len(incidents) == 1  # a sentence for all workers
 
 
 class Silent:
@@ -322,7 +306,7 @@ def test_judges_that_never_answer_are_given_up(impatient, monkeypatch):
         started.append(ray.remote(Silent).options(num_cpus=1).remote())
         return started[-1]
 
-    judge = RayJudge(start, 1, deadline=0.5, check=calm)
+    judge = RayJudge(start, 1, deadline=0.5, check=str)
     judge.submit(0, problem(), "1")
     with pytest.raises(LostError, match=r"judge 0 was silent, the 4th without a verdict"):
         judge.poll(wait=True)

@@ -1,46 +1,40 @@
 """Settings of a cluster's processes, and how they share GPUs."""
 
 import os
+from contextlib import nullcontext
 
 import pytest
 
 from prorl.cluster.settings import ClusterError, GpuSharing, chosen_transfer, use_interface_of
 
+NO_SHARE, SHARE = (f"needs GPUs that engines and learners {how}: .*auto" for how in ("do not share", "share"))
+OLDER = r"needs vLLM 0\.32 or newer, and this is 0\.25\.1: set"
+
 
 @pytest.mark.parametrize(
-    ("asked", "device", "colocate", "chosen"),
+    ("asked", "device", "colocate", "vllm", "chosen", "refused"),
     [
-        ("auto", "cpu", False, "host"),
-        ("auto", "cpu", True, "host"),
-        ("auto", "cuda", False, "nccl"),
-        ("auto", "cuda", True, "host"),
-        ("host", "cuda", False, "host"),
-        ("host", "cpu", True, "host"),
-        ("nccl", "cuda", False, "nccl"),
-        ("ipc", "cuda", True, "ipc"),
+        ("auto", "cpu", False, "0.32.0", "host", ""),
+        ("auto", "cpu", True, "0.32.0", "host", ""),
+        ("auto", "cuda", False, "0.32.0", "nccl", ""),
+        ("auto", "cuda", True, "0.32.0", "host", ""),
+        ("auto", "cuda", False, "0.25.1", "host", ""),
+        ("host", "cuda", False, "0.32.0", "host", ""),
+        ("host", "cpu", True, "0.32.0", "host", ""),
+        ("nccl", "cuda", False, "0.32.0", "nccl", ""),
+        ("nccl", "cpu", False, "0.32.0", "", NO_SHARE),
+        ("nccl", "cuda", True, "0.32.0", "", NO_SHARE),
+        ("nccl", "cuda", False, "0.25.1", "", OLDER),
+        ("ipc", "cuda", True, "0.32.0", "ipc", ""),
+        ("ipc", "cpu", True, "0.32.0", "", SHARE),
+        ("ipc", "cuda", False, "0.32.0", "", SHARE),
+        ("ipc", "cuda", True, "0.25.1", "", OLDER),
     ],
 )
-def test_weights_go_the_way_that_there_is(asked, device, colocate, chosen):
-    assert chosen_transfer(asked, device, colocate=colocate, vllm="0.32.0") == chosen
-
-
-@pytest.mark.parametrize(
-    ("asked", "device", "colocate"),
-    [("nccl", "cpu", False), ("nccl", "cuda", True), ("ipc", "cpu", True), ("ipc", "cuda", False)],
-)
-def test_a_way_that_is_not_there_is_refused(asked, device, colocate):
-    share = "do not share" if asked == "nccl" else "share"
-    with pytest.raises(
-        ClusterError, match=f"transfer={asked} needs GPUs that engines and learners {share}: .*auto"
-    ):
-        chosen_transfer(asked, device, colocate=colocate, vllm="0.32.0")
-
-
-def test_an_older_vllm_takes_weights_from_host_memory():
-    assert chosen_transfer("auto", "cuda", colocate=False, vllm="0.25.1") == "host"
-    for asked, colocate in (("nccl", False), ("ipc", True)):
-        with pytest.raises(ClusterError, match=r"needs vLLM 0\.32 or newer, and this is 0\.25\.1: set"):
-            chosen_transfer(asked, "cuda", colocate=colocate, vllm="0.25.1")
+def test_weights_go_the_way_that_there_is(asked, device, colocate, vllm, chosen, refused):
+    told = pytest.raises(ClusterError, match=f"transfer={asked} {refused}") if refused else nullcontext()
+    with told:
+        assert chosen_transfer(asked, device, colocate=colocate, vllm=vllm) == chosen
 
 
 class Named:

@@ -58,14 +58,14 @@ def engine_actor():
 def engine(model):
     from prorl.cluster.engine import RayEngine
 
-    settings = engine_settings(config=config_of(model), tensor_parallel=2)
+    settings = engine_settings(config=config_of(model), tensor_parallel=2, engine_deadline=DEADLINE)
     environment = {"env_vars": engine_environment(1, "cpu")}
 
     def start(_index):
         return ray.remote(engine_actor()).options(num_cpus=2, runtime_env=environment).remote(settings)
 
     with local_ray(2):
-        yield RayEngine(start, 1, settings, deadline=DEADLINE)
+        yield RayEngine(start, settings)
 
 
 def published(one, version, *, weights=None):
@@ -74,7 +74,7 @@ def published(one, version, *, weights=None):
     return Published(
         version=version,
         copy=lambda: copy,
-        send=lambda receivers: None,
+        send=lambda *_: None,
         prompt=prompt,
         tokens=tokens,
         logps=one.score(prompt, tokens),

@@ -51,12 +51,18 @@ class Bench:
         learner = RayLearner(
             self.ranks, path, path, settings_of(), with_reference=False, device="cpu", sharing=sharing
         )
-        settings = engine_settings(config=config_of(model), context=learner.facts.context, transfer=way)
+        settings = engine_settings(
+            config=config_of(model),
+            context=learner.facts.context,
+            transfer=way,
+            engines=2,
+            engine_deadline=DEADLINE,
+        )
 
         def start(index):
             return ray.remote(WiredEngine).options(**process).remote(settings, str(folder), index)
 
-        engine = RayEngine(start, 2, settings, deadline=DEADLINE, sharing=sharing)
+        engine = RayEngine(start, settings, sharing=sharing)
         self.backend = RayBackend(self._cluster, engine, Judge(), learner, probe=PROBE, keep_copy=False)
 
     def learn(self, factor=1.05):
@@ -120,7 +126,7 @@ def test_all_engines_meet_the_ranks_once_and_take_every_version(bench):
 
 @over_nccl
 def test_every_gpu_of_every_engine_has_a_rank_of_its_own(bench):
-    from prorl.cluster.weights import Receivers, Sender
+    from prorl.cluster.weights import Sender
 
     class Wide:
         """An engine of two GPUs that remembers what it was told."""
@@ -136,15 +142,34 @@ def test_every_gpu_of_every_engine_has_a_rank_of_its_own(bench):
             return self._told
 
     engines = [ray.remote(Wide).options(num_cpus=0).remote() for _ in range(2)]
-    receivers = Receivers(actors=engines, gpus=2, way="nccl", deadline=DEADLINE)
-    of = {"rank": 1, "receivers": receivers, "address": ("127.0.0.1", 0)}  # rank 0 would form a group
-    sender = Sender(torch.nn.Linear(2, 2), torch.float32, "cpu", **of)
+    settings = engine_settings(tensor_parallel=2, transfer="nccl", engine_deadline=DEADLINE)
+    of = {"rank": 1, "address": ("127.0.0.1", 0)}  # rank 0 would form a group
+    sender = Sender(torch.nn.Linear(2, 2), torch.float32, "cpu", engines=engines, settings=settings, **of)
     sender.init_weight_transfer_engine({"rank_offset": 1})
     assert sender.failure is None
     shutdown, meeting = "shutdown_weight_transfer_engine", "init_weight_transfer_engine"
     assert ray.get([engine.told.remote() for engine in engines]) == [
         [(shutdown,), (meeting, {"rank_offset": offset})] for offset in (1, 3)
     ]
+
+
+def assert_met(bench, version):
+    """The next sync begins with a meeting, and is undisturbed."""
+    bench.learn()
+    bench.told(0), bench.told(1)
+    bench.backend.sync(version)
+    assert [bench.told(index) for index in range(2)] == [met(bench, 0) + TRANSFER, met(bench, 1) + TRANSFER]
+    assert bench.backend.incidents() == []
+
+
+def incident_of(bench, index, step, kind):
+    """What is told of a sync in which an engine does so at a step; afterwards all sample."""
+    bench.learn()
+    bench.order(index, step, kind)
+    bench.backend.sync(7)
+    (incident,) = bench.backend.incidents()
+    assert len(sampled(bench)) == 16
+    return incident
 
 
 def test_an_engine_lost_while_it_generates_is_given_the_same_weights_and_met_at_the_next_sync(bench):
@@ -156,10 +181,7 @@ def test_an_engine_lost_while_it_generates_is_given_the_same_weights_and_met_at_
     assert sum(found[key].tokens == expected[key].tokens for key in expected) >= len(expected) - 1
     (incident,) = bench.backend.incidents()
     assert "has died and is replaced" in incident
-    bench.learn()
-    bench.told(0), bench.told(1)
-    bench.backend.sync(6)
-    assert [bench.told(index) for index in range(2)] == [met(bench, 0) + TRANSFER, met(bench, 1) + TRANSFER]
+    assert_met(bench, 6)
 
 
 @pytest.mark.parametrize("step", TRANSFER)
@@ -167,27 +189,15 @@ def test_an_engine_that_dies_during_a_transfer_costs_a_restart_of_all(bench, ste
     """The ranks come out of it together: they learn on, and meet the new engines."""
     if bench.way == "ipc" and step != TRANSFER[1]:
         pytest.skip("depends on the way in one step")
-    bench.learn()
-    bench.order(0, step, "die")
-    bench.backend.sync(7)
-    (incident,) = bench.backend.incidents()
+    incident = incident_of(bench, 0, step, "die")
     assert f"policy version 7 did not reach the engines over {bench.way} ({step}: " in incident
-    assert len(sampled(bench)) == 16
-    bench.learn()
-    bench.told(0), bench.told(1)
-    bench.backend.sync(8)
-    assert [bench.told(index) for index in range(2)] == [met(bench, 0) + TRANSFER, met(bench, 1) + TRANSFER]
-    assert bench.backend.incidents() == []
+    assert_met(bench, 8)
 
 
 @over_nccl
 def test_a_way_that_fails_again_and_again_is_left(bench):
-    for version in (7, 8):
-        bench.order(1, "start_weight_update", "die")
-        bench.backend.sync(version)
-    first, second = bench.backend.incidents()
-    assert "the next sync tries again" in first
-    assert "from now on" in second
+    assert "the next sync tries again" in incident_of(bench, 1, "start_weight_update", "die")
+    assert "from now on" in incident_of(bench, 1, "start_weight_update", "die")
     bench.told(0), bench.told(1)
     bench.backend.sync(9)
     assert [bench.told(index) for index in range(2)] == [[], []]
@@ -200,36 +210,21 @@ def test_a_way_that_fails_again_and_again_is_left(bench):
 )
 def test_weights_that_did_not_arrive_as_they_were_sent_are_sent_again(bench, order, how_many):
     """To new engines, by host memory; in bfloat16 a probe would not show a flipped bit."""
-    bench.learn()
-    bench.order(1, "receive_weights", order)
-    bench.backend.sync(9)
-    (incident,) = bench.backend.incidents()
+    incident = incident_of(bench, 1, "receive_weights", order)
     assert f"did not reach the engines over {bench.way} (receive_weights: " + how_many in incident
     assert "are not at engine 1 as they were sent" in incident
-    assert len(sampled(bench)) == 16
-    bench.backend.sync(10)
-    assert bench.backend.incidents() == []
+    assert_met(bench, 8)
 
 
 @over_nccl
 def test_weights_that_the_probe_disproves_are_sent_again(bench):
     """A transfer is at its end once all engines have been proven."""
-    bench.learn()
-    bench.order(1, "score", "lie")
-    bench.backend.sync(11)
-    (incident,) = bench.backend.incidents()
-    assert (
-        f"did not reach the engines over {bench.way} (after the sync to policy version 11 engine 1 and learner differ"
-        in incident
-    )
-    assert len(sampled(bench)) == 16
+    incident = incident_of(bench, 1, "score", "lie")
+    told = "(after the sync to policy version 7 engine 1 and learner differ"
+    assert f"did not reach the engines over {bench.way} {told}" in incident
 
 
 @over_nccl
 def test_an_engine_that_put_nothing_in_place_is_replaced(bench):
-    bench.learn()
-    bench.order(1, "finish_weight_update", "skip")
-    bench.backend.sync(12)
-    (incident,) = bench.backend.incidents()
+    incident = incident_of(bench, 1, "finish_weight_update", "skip")
     assert "engine 1 has failed and is replaced" in incident
-    assert len(sampled(bench)) == 16

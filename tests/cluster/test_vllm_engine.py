@@ -17,7 +17,6 @@ from prorl.config.schema import DetectorsConfig
 from prorl.local.backend import SyncError, halves, require_agreement
 from prorl.types import Action, PromptActions
 from support.cluster import (
-    ENDS,
     PROBE,
     RUNNER,
     SECOND_RUNNER,
@@ -30,9 +29,9 @@ from support.cluster import (
     noisy_learner,
     runner_of,
     without_head,
-    write_model,
 )
 from support.learners import HPARAMS, updated
+from support.tiny import ENDS, write_model
 
 pytest.importorskip("vllm")
 pytestmark = [pytest.mark.cluster, pytest.mark.filterwarnings("default")]
@@ -54,8 +53,8 @@ def test_equal_models_are_read_from_the_same_place(model):
 
     settings = engine_settings(config=config_of(model), eos_ids=(1, 2))
     place = model_folder(settings)
-    assert model_folder(dataclasses.replace(settings, max_rows=3)) == place
-    assert model_folder(dataclasses.replace(settings, eos_ids=(1,))) != place
+    assert model_folder(settings.model_copy(update={"max_rows": 3})) == place
+    assert model_folder(settings.model_copy(update={"eos_ids": (1,)})) != place
     assert (place / "config.json").read_text() == settings.config
     assert not any("safetensors" in path.name for path in place.iterdir())
 
@@ -64,6 +63,13 @@ def test_equal_models_are_read_from_the_same_place(model):
 def policy(model, request):
     """Other weights in every test, so that none can live on what an earlier one installed."""
     return noisy_learner(model, sum(request.node.name.encode()))
+
+
+@pytest.fixture
+def served(engine, policy):
+    """Those weights, served as version 0."""
+    engine.install(collect(policy.policy, 0, torch.float32))
+    return policy
 
 
 def probe(engine, one):
@@ -94,12 +100,11 @@ def test_engine_and_learner_agree_after_every_sync(engine, policy):
         change(policy)
 
 
-def test_a_skipped_sync_is_caught(engine, policy):
-    engine.install(collect(policy.policy, 0, torch.float32))
+def test_a_skipped_sync_is_caught(engine, served):
     with torch.no_grad():
-        next(policy.policy.parameters()).mul_(1.01)
+        next(served.policy.parameters()).mul_(1.01)
     with pytest.raises(SyncError, match="does not serve the learner's weights"):
-        probe(engine, policy)
+        probe(engine, served)
 
 
 def test_a_stale_head_is_caught(engine, policy):
@@ -141,8 +146,7 @@ def test_log_probs_are_those_of_the_distribution_sampled_from(engine, policy, te
     assert_log_probs(policy, ask(temperature=temperature), found.values())
 
 
-def test_a_response_goes_on_where_it_was_cut(engine, policy):
-    engine.install(collect(policy.policy, 0, torch.float32))
+def test_a_response_goes_on_where_it_was_cut(engine, served):
     engine.add([(ask(samples=16, limit=40), sample) for sample in range(16)])
     ended = engine.poll()
     cut = engine.cancel()
@@ -160,11 +164,10 @@ def test_a_response_goes_on_where_it_was_cut(engine, policy):
     for one in cut:
         later = found[one.draw, one.sample]
         whole = dataclasses.replace(one, tokens=one.tokens + later.tokens, logps=one.logps + later.logps)
-        assert_log_probs(policy, ask(), [whole])
+        assert_log_probs(served, ask(), [whole])
 
 
-def test_a_response_ends_with_an_end_token_or_at_the_limit(engine, policy):
-    engine.install(collect(policy.policy, 0, torch.float32))
+def test_a_response_ends_with_an_end_token_or_at_the_limit(engine, served):
     found = answered(engine, ask(samples=16, limit=8))
     assert {completion.finish for completion in found.values()} == {"stop", "length"}
     for completion in found.values():
@@ -173,8 +176,7 @@ def test_a_response_ends_with_an_end_token_or_at_the_limit(engine, policy):
         assert completion.finish == "stop" or len(completion.tokens) == 8
 
 
-def test_a_response_depends_on_its_seed_and_sample_alone(engine, policy):
-    engine.install(collect(policy.policy, 0, torch.float32))
+def test_a_response_depends_on_its_seed_and_sample_alone(engine, served):
     alone = answered(engine, ask(draw=3, seed=5, samples=2))
     crowd = answered(
         engine, *(ask(draw=draw, seed=draw + 2, prompt=(5, 6, 7 + draw % 3)) for draw in range(6))
@@ -184,27 +186,24 @@ def test_a_response_depends_on_its_seed_and_sample_alone(engine, policy):
         assert crowd[key].logps == pytest.approx(completion.logps, abs=TOLERANCE)
 
 
-def test_neighbouring_seeds_share_no_response(engine, policy):
+def test_neighbouring_seeds_share_no_response(engine, served):
     """vLLM's own children of seed s are s, s + 1, …: sample 1 of seed 5 would be sample 0 of seed 6."""
-    engine.install(collect(policy.policy, 0, torch.float32))
     found = answered(engine, ask(draw=0, seed=5), ask(draw=1, seed=6))
     assert len({tuple(completion.tokens) for completion in found.values()}) == len(found)
 
 
-def test_a_long_prompt_is_not_answered_from_a_cache_of_old_weights(engine, policy):
+def test_a_long_prompt_is_not_answered_from_a_cache_of_old_weights(engine, served):
     prompt = tuple(range(24, 24 + 150))  # longer than a block of the cache
-    engine.install(collect(policy.policy, 0, torch.float32))
     answered(engine, ask(prompt=prompt))
-    change(policy, 1.1)
-    engine.install(collect(policy.policy, 1, torch.float32))
+    change(served, 1.1)
+    engine.install(collect(served.policy, 1, torch.float32))
     (completion,) = answered(engine, ask(prompt=prompt, samples=1, temperature=1.0)).values()
-    expected = policy.score(prompt, completion.tokens)
+    expected = served.score(prompt, completion.tokens)
     assert completion.logps == pytest.approx(expected, abs=TOLERANCE)
 
 
-def test_more_prompts_than_fit_into_one_pass(engine, policy):
+def test_more_prompts_than_fit_into_one_pass(engine, served):
     """vLLM would cut the last one in two, and cannot take back the random number that the half was given."""
-    engine.install(collect(policy.policy, 0, torch.float32))
     prompts = [tuple(24 + (draw * 7 + at * at) % 200 for at in range(150)) for draw in range(64)]
     crowd = answered(
         engine, *(ask(draw=draw, prompt=prompt, samples=1) for draw, prompt in enumerate(prompts))
@@ -214,30 +213,25 @@ def test_more_prompts_than_fit_into_one_pass(engine, policy):
     assert alone[63, 0].tokens == crowd[63, 0].tokens
 
 
-def test_weights_do_not_change_under_a_request(engine, policy):
-    engine.install(collect(policy.policy, 0, torch.float32))
+def test_weights_do_not_change_under_a_request(engine, served):
     engine.add([(ask(), 0)])
     with pytest.raises(RuntimeError, match="in flight"):
-        engine.install(collect(policy.policy, 1, torch.float32))
+        engine.install(collect(served.policy, 1, torch.float32))
     while engine.poll():
         pass
-    engine.install(collect(policy.policy, 1, torch.float32))
+    engine.install(collect(served.policy, 1, torch.float32))
 
 
-def test_an_engine_that_waits_for_its_caller_answers_with_more_at_once(engine, policy, monkeypatch):
+def test_an_engine_that_waits_for_its_caller_answers_with_more_at_once(engine, served, monkeypatch):
     monkeypatch.setattr("prorl.cluster.vllm_engine.LONGEST", 60.0)
-    engine.install(collect(policy.policy, 0, torch.float32))
     engine.add([(ask(draw=limit, limit=limit), 0) for limit in (2, 20, 40)])
     assert len(engine.poll()) == 1
     time.sleep(0.5)
     assert len(engine.poll()) == 2
 
 
-def test_a_long_response_shows_progress(engine, policy, monkeypatch):
-    from prorl.cluster import vllm_engine
-
-    engine.install(collect(policy.policy, 0, torch.float32))
-    monkeypatch.setattr(vllm_engine, "PROGRESS_SECONDS", 0.0)
+def test_a_long_response_shows_progress(engine, served, monkeypatch):
+    monkeypatch.setattr("prorl.cluster.vllm_engine.PROGRESS_SECONDS", 0.0)
     engine.add([(ask(), 0)])
     assert engine.poll() == []
     monkeypatch.undo()
@@ -279,21 +273,19 @@ def test_positions_are_turned_by_torch(engine):
     assert turned == {"forward_native"}
 
 
-def test_evaluations_may_be_greedy(engine, policy):
-    engine.install(collect(policy.policy, 0, torch.float32))
+def test_evaluations_may_be_greedy(engine, served):
     prompt = (5, 6, 7)
     greedy = answered(engine, ask(temperature=0.0, limit=8))
     (tokens,) = {tuple(completion.tokens) for completion in greedy.values()}
     with torch.no_grad():
-        logits = policy.policy(torch.tensor([[*prompt, *tokens]])).logits[0, len(prompt) - 1 : -1]
+        logits = served.policy(torch.tensor([[*prompt, *tokens]])).logits[0, len(prompt) - 1 : -1]
     assert tuple(logits.argmax(-1).tolist()) == tokens
 
 
 @pytest.mark.skipif(SECOND_RUNNER, reason="Triton's interpreter cannot run the kernel that cuts the tail")
-def test_evaluations_may_cut_the_tail(engine, policy):
-    engine.install(collect(policy.policy, 0, torch.float32))
+def test_evaluations_may_cut_the_tail(engine, served):
     with torch.no_grad():
-        logits = policy.policy(torch.tensor([[5, 6, 7]])).logits[0, -1:]
+        logits = served.policy(torch.tensor([[5, 6, 7]])).logits[0, -1:]
     probs = torch.softmax(logits[0] / 2.0, -1).sort(descending=True)
     nucleus = set(probs.indices[: int((probs.values.cumsum(-1) < 0.5).sum()) + 1].tolist())
     cut = answered(engine, ask(samples=64, temperature=2.0, top_p=0.5, limit=1))
@@ -341,7 +333,7 @@ def test_a_rotation_that_is_wrong_at_long_positions_is_caught_where_it_is_wrong(
     monkeypatch.setattr("prorl.cluster.vllm_engine.PROGRESS_SECONDS", 300.0)
     from prorl.cluster.vllm_engine import VLLMEngine
 
-    write_model(tmp_path)
+    write_model(tmp_path, "qwen3", width=64)
     config = json.loads(config_of(tmp_path)) | {"max_position_embeddings": 2048}
     (tmp_path / "config.json").write_text(json.dumps(config))
     policy = noisy_learner(tmp_path, 1, old_logprobs="learner")

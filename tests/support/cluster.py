@@ -1,4 +1,4 @@
-"""What tests of the cluster share: a model that vLLM decodes on a CPU, Ray, and what engines are asked."""
+"""What tests of the cluster share: Ray, learners, and what engines are asked."""
 
 import dataclasses
 import os
@@ -8,14 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import GenerationConfig
 
 from prorl.cluster.settings import EngineSettings
 from prorl.cluster.weights import Weights, crc
 from prorl.config.recipe import load_recipe
-from prorl.config.schema import RunConfig, ShapeConfig
+from prorl.config.schema import RunConfig
 from prorl.lab.watch.console import Console
-from prorl.learn.base_model import build_model, train_tokenizer
 from prorl.learn.learner import TorchLearner
 from prorl.learn.model import load_model
 from prorl.session import start_run
@@ -23,10 +21,9 @@ from prorl.types import Completion, Request, Sampling
 from support.learners import learner
 from support.recipes import recipe
 from support.runs import quiet
+from support.tiny import CONTEXT, ENDS
 
-CONTEXT = 192
 PROBE = tuple(range(0, 264, 33))
-ENDS = range(24)  # token ids that end a response too, so that random responses differ in length
 SECOND_RUNNER = os.environ.get("TRITON_INTERPRET") == "1"  # `support/second_runner`
 RUNNER = f"vllm.v1.worker.{'cpu.model_runner' if SECOND_RUNNER else 'cpu_model_runner'}"
 
@@ -34,25 +31,6 @@ RUNNER = f"vllm.v1.worker.{'cpu.model_runner' if SECOND_RUNNER else 'cpu_model_r
 def runner_of(worker: Any) -> str:
     """Which of vLLM's model runners a worker has."""
     return type(worker.model_runner).__module__
-
-
-def write_model(folder: Path, *, seed: int = 0) -> Path:
-    """A random checkpoint with heads of 32 dimensions, the least for vLLM on a CPU, and tied embeddings."""
-    tokenizer = train_tokenizer(["Say 1 + 2 between the tags."] * 4, 300)
-    shape = ShapeConfig(
-        architecture="qwen3",
-        hidden_size=64,
-        layers=2,
-        heads=2,
-        kv_heads=1,
-        intermediate_size=96,
-        context=CONTEXT,
-    )
-    model = build_model(shape, len(tokenizer), seed=seed)
-    model.generation_config = GenerationConfig(eos_token_id=[tokenizer.eos_token_id, *ENDS])
-    model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return folder
 
 
 @contextmanager
@@ -113,11 +91,8 @@ def engine_settings(**changes: Any) -> EngineSettings:
         "context": CONTEXT,
         "dtype": "float32",
         "max_rows": 64,
-        "cache_bytes": 64 << 20,
+        "cache_gib": 0.0625,
         "transfer": "host",
-        "tensor_parallel": 1,
-        "colocated": False,
-        "compilation": "safe",
     }
     return EngineSettings(**(small | changes))
 

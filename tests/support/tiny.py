@@ -69,11 +69,13 @@ TINY: dict[str, Any] = {
 """A recipe without its model."""
 
 
-def write_model(folder: Path, architecture: str, *, layers: int = 2, words: Sequence[str] = ()) -> Path:
-    """A random checkpoint with a tokenizer, in which `words` are tokens."""
+def write_model(
+    folder: Path, architecture: str, *, width: int = 32, layers: int = 2, words: Sequence[str] = ()
+) -> Path:
+    """A random checkpoint with a tokenizer, in which `words` are tokens. It has two attention heads."""
     tokenizer = train_tokenizer(["Say 1 + 2 between the tags."] * 4, 300)
     tokenizer.add_tokens(list(words))
-    model = _random_model(architecture, len(tokenizer), layers)
+    model = _random_model(architecture, len(tokenizer), width, layers)
     model.generation_config = GenerationConfig(eos_token_id=[tokenizer.eos_token_id, *ENDS])
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
@@ -88,24 +90,24 @@ def write_recipe(folder: Path, model: Path, /, **settings: Any) -> Path:
     return path
 
 
-def _random_model(architecture: str, vocabulary: int, layers: int) -> PreTrainedModel:
+def _random_model(architecture: str, vocabulary: int, width: int, layers: int) -> PreTrainedModel:
     if architecture != "gpt_neox":
         shape = ShapeConfig(
             architecture="qwen3" if architecture == "qwen3" else "llama",
-            hidden_size=32,
+            hidden_size=width,
             layers=layers,
             heads=2,
             kv_heads=1,
-            intermediate_size=48,
+            intermediate_size=width * 3 // 2,
             context=WIDE_CONTEXT if architecture == "wide" else CONTEXT,
         )
         return build_model(shape, vocabulary, seed=0)
     config = GPTNeoXConfig(
         vocab_size=vocabulary,
-        hidden_size=32,
+        hidden_size=width,
         num_hidden_layers=layers,
         num_attention_heads=2,
-        intermediate_size=48,
+        intermediate_size=width * 3 // 2,
         max_position_embeddings=CONTEXT,
     )
     with torch.random.fork_rng(devices=[]):

@@ -117,28 +117,18 @@ def start_backend(
         require_room(config, context)
         if problem := parts_problem(asked.tensor_parallel, **facts.widths):
             raise RecipeError(problem)  # a recipe that does not say the model's shape could not know it
-        cache_gib = asked.cache_gib or (CPU_CACHE_GIB if device == "cpu" else None)
-        engines = EngineSettings(
-            config=facts.config,
-            eos_ids=facts.eos_ids,
-            context=context,
-            dtype=learning.dtype,
-            max_rows=asked.max_rows,
-            cache_bytes=round(cache_gib * 2**30) if cache_gib else None,
-            transfer=chosen_transfer(
+        said = {
+            "context": context,
+            "cache_gib": asked.cache_gib or (CPU_CACHE_GIB if device == "cpu" else None),
+            "transfer": chosen_transfer(
                 asked.transfer, device, colocate=asked.colocate, vllm=installed()["vllm"]
             ),
-            tensor_parallel=asked.tensor_parallel,
-            colocated=asked.colocate,
-            compilation=asked.compilation,
+        }
+        engines = EngineSettings(
+            **asked.model_dump() | said, config=facts.config, eos_ids=facts.eos_ids, dtype=learning.dtype
         )
         engine = RayEngine(
-            lambda index: cluster.start("engine", index, EngineActor, engines),
-            asked.engines,
-            engines,
-            deadline=asked.engine_deadline,
-            sharing=sharing,
-            shared_queue=asked.shared_queue,
+            lambda index: cluster.start("engine", index, EngineActor, engines), engines, sharing=sharing
         )
         stack.pop_all()
     keep_copy = engines.transfer == "host" or config.sampling.max_staleness > 0

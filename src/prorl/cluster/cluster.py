@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import ray
-from ray.exceptions import ObjectLostError, OutOfMemoryError, RayActorError, RayTaskError
+from ray.exceptions import GetTimeoutError, ObjectLostError, OutOfMemoryError, RayActorError, RayTaskError
 from ray.util.placement_group import placement_group, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
@@ -78,24 +78,17 @@ class Cluster:
         config, asked = self._config, self._config.cluster
         first = {"rank": 0, "engine": 0 if asked.colocate else asked.learners}
         at = index + first.get(role, len(places(config)))
-        options: dict[str, Any] = {}
-        if role == "rank":  # other threads write checkpoints and tell how far it is
-            options["max_concurrency"] = 3
-            # Passes differ in shape, which tears the memory of a GPU into pieces.
-            variables = {
-                "OMP_NUM_THREADS": str(config.threads),
-                "PYTORCH_ALLOC_CONF": "expandable_segments:True",
-            }
-            options["runtime_env"] = {"env_vars": variables}
-        if role == "engine":
-            options["runtime_env"] = {"env_vars": engine_environment(config.threads, device_kind(config))}
+        # Passes differ in shape, which tears the memory of a GPU into pieces.
+        rank = {"OMP_NUM_THREADS": str(config.threads), "PYTORCH_ALLOC_CONF": "expandable_segments:True"}
+        variables = {"rank": rank, "engine": engine_environment(config.threads, device_kind(config))}
         share = 0.5 if asked.colocate and role != "judge" else 1.0
         place = PlacementGroupSchedulingStrategy(placement_group=self._group, placement_group_bundle_index=at)
         remote = ray.remote(actor).options(
             num_cpus=share * self._places[at]["CPU"],
             num_gpus=share * self._places[at].get("GPU", 0.0),
             scheduling_strategy=place,
-            **options,
+            runtime_env={"env_vars": variables[role]} if role in variables else None,
+            max_concurrency=3 if role == "rank" else None,  # others write checkpoints and tell how far it is
         )
         return remote.remote(*arguments)
 
@@ -171,9 +164,14 @@ class Slot:
 class Pool:
     """Actors that do the same; another is started in the place of one that is lost."""
 
-    def __init__(self, role: str, start: Callable[[int], Any], number: int) -> None:
+    role: str
+    again: str  # what is done again with what a lost one owed
+    proven: str  # within what one place may lose `MOST_RESTARTS`
+    silence = help = ""  # for how long one was silent; what else to do where too many are lost
+
+    def __init__(self, start: Callable[[int], Any], number: int) -> None:
         """`start(index)` gives a handle of a new actor, in the place of the one before it."""
-        self._role, self._start = role, start
+        self._start = start
         self._slots = [Slot(index=index, actor=start(index)) for index in range(number)]
         self._incidents: list[str] = []
 
@@ -197,31 +195,21 @@ class Pool:
         ready = ray.wait(calls, num_returns=len(calls), timeout=0.0, fetch_local=False)[0] if busy else []
         return [slot for slot in busy if slot.pending in ready or slot.due <= time.monotonic()]
 
-    def _restart(
-        self,
-        slot: Slot,
-        lost: Exception,
-        *,
-        silence: str = "",
-        again: str,
-        proven: str,
-        help: str = "",
-        hopeless: str = "",
-    ) -> None:
+    def _restart(self, slot: Slot, lost: Exception, *, hopeless: str = "") -> None:
         """Start another actor for a lost one. Raises LostError where that one was one too many, or `hopeless`."""
         slot.restarts += 1
         failed = isinstance(lost, (FaultError, ProrlError))
         how, why = "has failed" if failed else "has died", f": {reason(lost)}"
         if isinstance(lost, OverdueError):
-            how, why = f"was silent{silence}", ""
+            how, why = f"was silent{self.silence}", ""
         if slot.restarts > MOST_RESTARTS:
-            hopeless = f"the {slot.restarts}th {proven}"
+            hopeless = f"the {slot.restarts}th {self.proven}"
         if hopeless:
             raise LostError(
-                f"{self._role} {slot.index} {how}, {hopeless}: check memory and logs of its node{help}{why}"
+                f"{self.role} {slot.index} {how}, {hopeless}: check memory and logs of its node{self.help}{why}"
             ) from lost
         self._tell(
-            f"{self._role} {slot.index} {how} and is replaced, {len(slot.owed)} responses are {again} again{why}"
+            f"{self.role} {slot.index} {how} and is replaced, {len(slot.owed)} responses are {self.again} again{why}"
         )
         ray.kill(slot.actor)  # one that hangs holds its place
         slot.actor, slot.started = self._start(slot.index), False
@@ -234,20 +222,14 @@ def results(references: Sequence[Any], *, within: float | None = None) -> list[A
     Raises a ProrlError or ValueError of an actor as it is, anything else that one raised as FaultError; RayActorError
     or OutOfMemoryError where one has died, OverdueError where one has not answered `within` so many seconds.
     """
-    end = None if within is None else time.monotonic() + within
     try:
-        waiting = list(references)
-        while waiting:
-            left = None if end is None else max(0.0, end - time.monotonic())
-            ready, waiting = ray.wait(waiting, timeout=left)
-            if not ready:
-                raise OverdueError("an actor has not answered in time")
-            ray.get(ready)
-        return list(ray.get(list(references)))
+        return list(ray.get(list(references), timeout=within))
     except RayTaskError as error:
         if isinstance(error.cause, (ProrlError, ValueError)):
             raise error.cause from None
         raise FaultError(f"{type(error.cause).__name__}: {error.cause}") from error
+    except GetTimeoutError:
+        raise OverdueError("an actor has not answered in time") from None
 
 
 def result(reference: Any, *, within: float | None = None) -> Any:

@@ -9,16 +9,15 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
 from typing import Any
 
 import ray
 
 from prorl.cluster.cluster import LOST, TRANSFER_SECONDS, OverdueError, Pool, Slot, reason, result
 from prorl.cluster.settings import EngineSettings, GpuSharing, free_address, use_interface_of
-from prorl.cluster.weights import Copies, Published, Receivers
+from prorl.cluster.weights import Copies, Published
 from prorl.local.backend import SyncError, require_agreement
 from prorl.local.engine import require_room
 from prorl.types import Completion, Request
@@ -45,28 +44,31 @@ class EngineActor:
 class RayEngine(Pool):
     """`types.Engine` over several engine actors."""
 
+    role, again, proven = "engine", "asked", "since the last sync"
+    help = (
+        "; where it only needs longer, raise cluster.engine_deadline, and where its node is gone, resume with fewer "
+        "cluster.engines"
+    )
+
     def __init__(
         self,
         start: Callable[[int], Any],
-        engines: int,
         settings: EngineSettings,
         *,
-        deadline: float,
         sharing: GpuSharing | None = None,
-        shared_queue: bool = False,
     ) -> None:
         """`start(index)` gives a handle of a new `EngineActor`; `sharing` where the learner uses the same GPUs.
 
-        `shared_queue`: an engine is given requests as it has rows for them, not all of its work at once.
-
-        `deadline` is in seconds: an engine that takes longer to start, to take new weights or to decode another
-        token is replaced as if it had died, once if the next one is silent from its start.
+        With a shared queue an engine is given requests as it has rows for them, not all of its work at once. One
+        that takes longer than its deadline to start, to take new weights or to decode another token is replaced as if
+        it had died, once if the next one is silent from its start.
         """
-        self._settings, self._deadline, self._sharing = settings, deadline, sharing
-        self._rows = settings.max_rows if shared_queue else math.inf  # that an engine may owe
+        self._settings, self._deadline, self._sharing = settings, settings.engine_deadline, sharing
+        self._rows = settings.max_rows if settings.shared_queue else math.inf  # that an engine may owe
         if sharing is not None:
             sharing.acquire(self)
-        super().__init__("engine", start, engines)
+        self.silence = f" for {self._deadline:.0f} s"
+        super().__init__(start, settings.engines)
         self._queue: list[Request] = []
         self._published: Published | None = None
         self._served: Published | None = None  # None while they sleep
@@ -99,7 +101,7 @@ class RayEngine(Pool):
         self._served = None
         for slot, asleep in self._ask("sleep"):
             try:
-                asleep()
+                _wait(asleep, slot.due)
             except LOST as error:
                 self._tell(
                     f"engine {slot.index} did not fall asleep and is replaced when it is needed: {reason(error)}"
@@ -135,7 +137,7 @@ class RayEngine(Pool):
             slot.owed = {}
         for slot, cut in self._ask("cancel"):
             with self._replacing(slot):
-                done += cut()
+                done += _wait(cut, slot.due)
         return done
 
     def _require_quiet(self, what: str) -> None:
@@ -187,25 +189,17 @@ class RayEngine(Pool):
         self, method: str, argument: Any, *, replaced: tuple[type[Exception], ...] = ()
     ) -> None:
         """Have all engines serve what was published, and prove it; one that raises `replaced` is replaced as well."""
-        told = self._published
-        assert told is not None, "called once there are weights"
-        asked, proofs = self._ask(method, argument), self._ask("score", told.prompt, told.tokens)
-        for (slot, served), (_, scored) in zip(asked, proofs, strict=True):
+        for slot, given in [(slot, self._give(slot, method, argument)) for slot in self._slots]:
             with self._replacing(slot, *replaced):
-                served()
-                self._require_proof(slot, scored())
+                self._finish(slot, given)
 
     def _sent(self, published: Published) -> bool:
         """Send the weights straight to all engines; if that fails, all start anew: some may wait for ever."""
         for slot, prepared in self._ask("prepare"):
             with self._replacing(slot):
-                prepared()
-        way, actors = self._settings.transfer, [slot.actor for slot in self._slots]
-        receivers = Receivers(
-            actors=actors, gpus=self._settings.tensor_parallel, way=way, deadline=self._deadline
-        )
+                _wait(prepared, slot.due)
         try:
-            failure = published.send(receivers)
+            failure = published.send([slot.actor for slot in self._slots], self._settings)
             if failure is None:
                 self._serve_proven("serve", published.version)
                 self._failures = 0
@@ -215,8 +209,8 @@ class RayEngine(Pool):
         self._failures += 1
         then = "the next sync tries again" if self._failures < MOST_FAILURES else "so it is from now on"
         self._tell(
-            f"policy version {published.version} did not reach the engines over {way} ({failure}): they are started "
-            f"anew and take it from host memory; {then}"
+            f"policy version {published.version} did not reach the engines over {self._settings.transfer} "
+            f"({failure}): they are started anew and take it from host memory; {then}"
         )
         for slot in self._slots:
             ray.kill(slot.actor)
@@ -258,41 +252,38 @@ class RayEngine(Pool):
         if isinstance(lost, SyncError) and slot.disproved:
             raise lost
         slot.disproved |= isinstance(lost, SyncError)
-        self._restart(
-            slot,
-            lost,
-            silence=f" for {self._deadline:.0f} s",
-            again="asked",
-            proven="since the last sync",
-            help="; where it only needs longer, raise cluster.engine_deadline, and where its node is gone, resume "
-            "with fewer cluster.engines",
-            # A node that is gone, or in trouble, is not waited for again and again.
-            hopeless="as it started anew" if isinstance(lost, OverdueError) and not slot.started else "",
-        )
-        told = self._published
-        assert told is not None, "an engine is asked for nothing before it has weights"
+        # A node that is gone, or in trouble, is not waited for again and again.
+        silent = isinstance(lost, OverdueError) and not slot.started
+        self._restart(slot, lost, hopeless="as it started anew" if silent else "")
+        return self._give(slot, "install", self._told.copy())
+
+    def _give(self, slot: Slot, method: str, argument: Any) -> tuple[Any, ...]:
+        """Ask an engine to serve what was published, to prove it, and to take what it owes."""
         owed = [(request, sample) for (_, sample), request in slot.owed.items()]
         slot.due, ask = self._due(), slot.actor.call.remote  # an actor does what it is asked in order
-        return ask("install", told.copy()), ask("score", told.prompt, told.tokens), ask("add", owed)
+        return ask(method, argument), ask("score", self._told.prompt, self._told.tokens), ask("add", owed)
 
     def _finish(self, slot: Slot, begun: tuple[Any, ...]) -> None:
-        """Wait for what `_begin` asked for."""
-        installed, scored, added = begun
-        _wait(installed, slot.due)
+        """Wait for what `_give` asked for. Raises SyncError: the engine serves something else."""
+        served, scored, added = begun
+        _wait(served, slot.due)
         slot.started = True
-        self._require_proof(slot, _wait(scored, slot.due))
+        told, decoded = self._told, _wait(scored, slot.due)
+        require_agreement(
+            told.version, decoded, told.logps, self._settings.dtype, engine=f"engine {slot.index}"
+        )
         _wait(added, slot.due)
 
-    def _require_proof(self, slot: Slot, decoded: Sequence[float]) -> None:
-        told, name = self._published, f"engine {slot.index}"
-        assert told is not None, "called once there are weights"
-        require_agreement(told.version, decoded, told.logps, self._settings.dtype, engine=name)
+    @property
+    def _told(self) -> Published:
+        assert self._published is not None, "an engine is asked for nothing before there are weights"
+        return self._published
 
-    def _ask(self, method: str, *arguments: Any) -> list[tuple[Slot, Callable[[], Any]]]:
-        """Ask all engines at once; each with a function that waits for its answer."""
-        due = self._due()
-        asked = [(slot, slot.actor.call.remote(method, *arguments)) for slot in self._slots]
-        return [(slot, partial(_wait, answer, due)) for slot, answer in asked]
+    def _ask(self, method: str) -> list[tuple[Slot, Any]]:
+        """Ask all engines, which owe nothing else, at once; each with its answer to come."""
+        for slot in self._slots:
+            slot.due = self._due()
+        return [(slot, slot.actor.call.remote(method)) for slot in self._slots]
 
     def _due(self) -> float:
         return time.monotonic() + self._deadline

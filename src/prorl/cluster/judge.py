@@ -89,6 +89,8 @@ class JudgeActor:
 class RayJudge(Pool):
     """`types.Judge` over several judge actors."""
 
+    role, again, proven = "judge", "judged", "without a verdict between them"
+
     def __init__(
         self, start: Callable[[int], Any], judges: int, *, deadline: float, check: Callable[[], str]
     ) -> None:
@@ -98,7 +100,7 @@ class RayJudge(Pool):
         is called on every node: it raises a ProrlError where responses cannot be judged there, which becomes a
         JudgeError that names the node, and may return a warning. Raises LostError where a judge is lost.
         """
-        super().__init__("judge", start, judges)
+        super().__init__(start, judges)
         self._deadline = deadline
         self._numbers = count()
         self._replaced: Counter[str] = Counter()  # workers of judges
@@ -175,7 +177,7 @@ class RayJudge(Pool):
         try:
             answer: _Answer = result(slot.pending, within=TRANSFER_SECONDS)
         except LOST as error:
-            self._restart(slot, error, again="judged", proven="without a verdict between them")
+            self._restart(slot, error)
             slot.unsent = list(slot.owed)
             return []
         judged, replaced, slot.out = answer

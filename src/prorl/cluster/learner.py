@@ -22,8 +22,8 @@ import torch
 import torch.distributed as dist
 
 from prorl.cluster.cluster import OverdueError, result, results
-from prorl.cluster.settings import Device, GpuSharing, free_address, use_interface_of
-from prorl.cluster.weights import Copies, Receivers, Sender, collect, same_stream
+from prorl.cluster.settings import Device, EngineSettings, GpuSharing, free_address, use_interface_of
+from prorl.cluster.weights import Copies, Sender, collect, same_stream
 from prorl.learn.learner import LearnerSettings, TorchLearner
 from prorl.learn.model import context_limit, eos_ids, load_model, load_tokenizer, pad_id, widths
 from prorl.learn.packing import Share
@@ -53,15 +53,10 @@ class LearnerRank:
         self._snapshot: Callable[[Path], None] | None = None
         self._passed = 0
         self._sender: Sender | None = None
-        self._group: Ranks
-        self._learner: TorchLearner
-        self._device: Device
-        self._dtype: torch.dtype  # of the weights that engines are given
 
     def meeting(self) -> str:
         """An address of this machine at which the ranks can form their process group."""
-        host, port = free_address()
-        return f"tcp://{host}:{port}"
+        return "tcp://{}:{}".format(*free_address())
 
     def join(self, device: Device, meeting: str) -> str:
         """Join the process group of the ranks, a collective. Returns the id of this node.
@@ -83,7 +78,8 @@ class LearnerRank:
         `copies`: this rank puts what is published into its node's store.
         Raises ModelError where they cannot be used, ValueError as `TorchLearner`.
         """
-        self._dtype, self._copies = getattr(torch, settings.dtype), copies
+        self._copies = copies
+        self._dtype: torch.dtype = getattr(torch, settings.dtype)  # of the weights that engines are given
         tokens = load_tokenizer(tokenizer)
         # A GPU never holds the whole model: it is sharded on its way there.
         whole = load_model(model, dtype=torch.float32, device="cpu")
@@ -124,7 +120,7 @@ class LearnerRank:
         weights = collect(self._learner.policy, version, self._dtype)
         return {ray.get_runtime_context().get_node_id(): ray.put(weights)}
 
-    def connect(self, receivers: Receivers) -> str | None:
+    def connect(self, engines: Sequence[Any], settings: EngineSettings) -> str | None:
         """Form a group with the engines, and leave the one before it; on all ranks. Returns what has failed."""
         if self._sender is not None:
             self._sender.close()
@@ -134,7 +130,8 @@ class LearnerRank:
                 self._dtype,
                 self._device,
                 rank=self._index,
-                receivers=receivers,
+                engines=engines,
+                settings=settings,
                 address=free_address(),
             )
         return self._sender.failure
@@ -218,19 +215,19 @@ class RayLearner:
         found = results([rank.publish.remote(version) for rank in self._ranks])
         return Copies(by_node={node: copy for one in found for node, copy in one.items()})
 
-    def send(self, receivers: Receivers) -> str | None:
-        """Send the policy straight to the engines; returns what has failed at their end, if something has.
+    def send(self, engines: Sequence[Any], settings: EngineSettings) -> str | None:
+        """Send the policy straight to engine actors; returns what has failed at their end, if something has.
 
         Raises OverdueError or RayActorError where the ranks themselves hang or have died.
         """
         steps: list[tuple[str, tuple[Any, ...]]] = [("send", ())]
-        if self._connected != receivers.actors:  # one of them is new, and an NCCL group cannot grow
+        if self._connected != engines:  # one of them is new, and an NCCL group cannot grow
             self._connected = ()
-            steps.insert(0, ("connect", (receivers,)))
+            steps.insert(0, ("connect", (engines, settings)))
         for step, arguments in steps:
             asked = [getattr(rank, step).remote(*arguments) for rank in self._ranks]
             try:
-                failures = [failure for failure in results(asked, within=2 * receivers.deadline) if failure]
+                failures = list(filter(None, results(asked, within=2 * settings.engine_deadline)))
             except OverdueError as error:
                 raise OverdueError(
                     f"learner ranks and engines have not come to an end with `{step}` of a direct transfer of "
@@ -238,7 +235,7 @@ class RayLearner:
                 ) from error
             if failures:
                 return str(failures[0])
-        self._connected = receivers.actors
+        self._connected = engines
         return None
 
     def reset_reference(self, source: Path | None, *, clear_optimizer: bool) -> None:

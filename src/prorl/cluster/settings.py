@@ -2,13 +2,13 @@
 
 import os
 import socket
-from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any, Literal
 
 from packaging.version import Version
 
-from prorl.config.schema import RunConfig
+from prorl.config.fields import Length
+from prorl.config.schema import ClusterConfig, RunConfig
 from prorl.envs.errors import ProrlError
 
 Device = Literal["cpu", "cuda"]
@@ -33,20 +33,14 @@ def places(config: RunConfig) -> tuple[int, ...]:
     return ranks if asked.colocate else ranks + (asked.tensor_parallel,) * asked.engines
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EngineSettings:
-    """What a run fixes about its engines."""
+class EngineSettings(ClusterConfig):
+    """What a run fixes about its engines: what the recipe says of its cluster, with what it leaves open."""
 
     config: str  # the model's, as transformers writes it: its files may be gone when an engine is replaced
     eos_ids: tuple[int, ...]
-    context: int  # tokens, prompt and response together
+    context: Length
     dtype: Literal["float32", "bfloat16"]
-    max_rows: int  # responses that decode at a time
-    cache_bytes: int | None  # for keys and values, on each GPU; None: what vLLM finds free
     transfer: Transfer
-    tensor_parallel: int  # processes that share every weight, on a GPU each
-    colocated: bool  # a learner rank is on the same GPU
-    compilation: Literal["safe", "full", "off"]
 
 
 def require_packages() -> None:

@@ -27,7 +27,7 @@ from vllm.config import CompilationConfig, WeightTransferConfig, set_current_vll
 from vllm.sampling_params import RequestOutputKind
 from vllm.v1.executor.multiproc_executor import MultiprocExecutor
 
-from prorl.cluster.capacity import ALONE, SHARED
+from prorl.cluster.capacity import ALONE, GIB, SHARED
 from prorl.cluster.settings import EngineSettings
 from prorl.cluster.weights import Weights, unpack, word_sum
 from prorl.envs.files import write_atomic
@@ -240,9 +240,9 @@ def _arguments(settings: EngineSettings) -> EngineArgs:
         dtype=settings.dtype,
         max_model_len=settings.context,
         max_num_seqs=settings.max_rows,
-        kv_cache_memory_bytes=settings.cache_bytes,
-        gpu_memory_utilization=SHARED if settings.colocated else ALONE,
-        enable_sleep_mode=gpu and settings.colocated,
+        kv_cache_memory_bytes=round(settings.cache_gib * GIB) if settings.cache_gib else None,
+        gpu_memory_utilization=SHARED if settings.colocate else ALONE,
+        enable_sleep_mode=gpu and settings.colocate,
         tensor_parallel_size=settings.tensor_parallel,
         distributed_executor_backend=FailTogether if settings.tensor_parallel > 1 else None,
         logprobs_mode="processed_logprobs",  # after the temperature

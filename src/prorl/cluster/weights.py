@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from prorl.cluster.settings import Device, Transfer
+from prorl.cluster.settings import Device, EngineSettings
 from prorl.learn.parallel import full_weights, gathered
 from prorl.local.backend import SyncError
 
@@ -32,22 +32,14 @@ BUFFER = 2**29  # bytes that are sent at a time, at least
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Receivers:
-    """All engines, as the learner ranks that send them weights see them."""
-
-    actors: Sequence[Any]  # handles of `EngineActor`
-    gpus: int  # of each
-    way: Transfer  # not "host"
-    deadline: float  # seconds in which all of them must join the group, and then take the weights
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Published:
     """A version of the policy for the engines, and the learner's log-probs of a probe."""
 
     version: int
     copy: Callable[[], Any]  # gives its `Copies`
-    send: Callable[[Receivers], str | None]  # has them sent straight to the engines; returns what has failed
+    send: Callable[
+        [Sequence[Any], EngineSettings], str | None
+    ]  # straight to engines; returns what has failed
     prompt: Sequence[int]
     tokens: Sequence[int]
     logps: Sequence[float]
@@ -170,27 +162,6 @@ def policy_source(
     return source
 
 
-def _way_info(receivers: Receivers, rank: int, address: tuple[str, int], source: Any) -> Any:
-    """How the trainer's side of vLLM's API sends."""
-    from vllm.distributed.weight_transfer import ipc_engine, nccl_engine
-
-    if receivers.way == "ipc":
-        largest = max(meta.dtype.itemsize * prod(meta.shape) for meta in source.metadata())
-        return ipc_engine.IPCTrainerInitInfo(
-            rank=rank, packed=True, packed_buffer_size_bytes=max(BUFFER, largest)
-        )
-    return nccl_engine.NCCLTrainerInitInfo(
-        rank=rank,
-        master_address=address[0],
-        master_port=address[1],
-        world_size=1 + len(receivers.actors) * receivers.gpus,
-        # One stream for all pieces: a layer that came in two of them is copied where the second arrives, and with
-        # streams that take turns the memory of the first could be used again before it has been read.
-        packed_num_buffers=1,
-        packed_buffer_size_bytes=BUFFER,  # two of them exist at a time
-    )
-
-
 @contextmanager
 def same_stream(device: Device) -> Iterator[None]:
     """Take back the stream that vLLM's communicator gives the calling thread: a rank computes in two threads, whose
@@ -219,20 +190,24 @@ class Sender:
         device: Device,
         *,
         rank: int,
-        receivers: Receivers,
+        engines: Sequence[Any],
+        settings: EngineSettings,
         address: tuple[str, int],
     ) -> None:
-        """Form the group with all engines at a free address of rank 0; `failure` says whether it went well."""
+        """Form the group with all engine actors at a free address of rank 0; `failure` says whether it went well.
+
+        They must join it, and then take the weights, within the engines' deadline.
+        """
         from vllm.distributed.weight_transfer.factory import WeightTransferTrainerFactory
 
         self.failure: str | None = None
-        self._receivers = receivers
-        self._due = time.monotonic() + receivers.deadline
+        self._engines, self._settings = engines, settings
+        self._due = time.monotonic() + settings.engine_deadline
         self._sums: dict[str, Tensor] = {}
         self._source = policy_source(model, dtype, device, sums=None if rank else self._sums)
         self._sender: Any = None
         self._arrived: list[list[dict[str, int]]] = []  # at every engine, on every GPU
-        info = _way_info(receivers, rank, address, self._source)
+        info = self._way(rank, address)
         try:
             self._sender = WeightTransferTrainerFactory.trainer_init(info, client=self, source=self._source)
         except Exception as error:
@@ -241,7 +216,7 @@ class Sender:
     def send(self) -> str | None:
         """Send the policy to all engines, on all ranks of the group; returns what has failed, if anything."""
         self.failure = None
-        self._due = time.monotonic() + self._receivers.deadline
+        self._due = time.monotonic() + self._settings.engine_deadline
         self._sums.clear()
         self._source.begin()
         try:
@@ -259,21 +234,21 @@ class Sender:
 
     def init_weight_transfer_engine(self, init_info: Mapping[str, Any]) -> None:
         """Have the engines join the group; over NCCL every GPU of every engine has a rank of its own."""
-        everyone = [dict(init_info) for _ in self._receivers.actors]
+        everyone = [dict(init_info) for _ in self._engines]
         if "rank_offset" in init_info:  # vLLM's own is for one engine alone
             for index, info in enumerate(everyone):
-                info["rank_offset"] += index * self._receivers.gpus
+                info["rank_offset"] += index * self._settings.tensor_parallel
         self._ask("shutdown_weight_transfer_engine")  # leave a group that exists no more
         self._ask("init_weight_transfer_engine", everyone)
 
     def start_weight_update(self) -> None:
         """Have the engines prepare."""
-        self._arrived = [[{} for _ in range(self._receivers.gpus)] for _ in self._receivers.actors]
+        self._arrived = [[{} for _ in range(self._settings.tensor_parallel)] for _ in self._engines]
         self._ask("start_weight_update")
 
     def update_weights(self, update_info: Any) -> None:
         """Have the engines receive what is sent meanwhile, which over IPC is a piece of it."""
-        answers = self._ask("receive_weights", [update_info] * len(self._receivers.actors))
+        answers = self._ask("receive_weights", [update_info] * len(self._engines))
         for gpus, received in zip(self._arrived, answers, strict=False):
             for sums, more in zip(gpus, received, strict=True):
                 sums |= more
@@ -287,18 +262,35 @@ class Sender:
                 self._fail("receive_weights", f"{which}, are not at engine {index} as they were sent")
         self._ask("finish_weight_update")
 
-    def _ask(self, step: str, arguments: Sequence[Any] | None = None) -> list[Any]:
-        """What all engines answer to a step, `arguments` having one for each; nothing once something has failed."""
+    def _way(self, rank: int, address: tuple[str, int]) -> Any:
+        """How the trainer's side of vLLM's API sends."""
+        from vllm.distributed.weight_transfer import ipc_engine, nccl_engine
+
+        if self._settings.transfer == "ipc":
+            largest = max(meta.dtype.itemsize * prod(meta.shape) for meta in self._source.metadata())
+            return ipc_engine.IPCTrainerInitInfo(
+                rank=rank, packed=True, packed_buffer_size_bytes=max(BUFFER, largest)
+            )
+        return nccl_engine.NCCLTrainerInitInfo(
+            rank=rank,
+            master_address=address[0],
+            master_port=address[1],
+            world_size=1 + len(self._engines) * self._settings.tensor_parallel,
+            # One stream for all pieces: a layer that came in two of them is copied where the second arrives, and with
+            # streams that take turns the memory of the first could be used again before it has been read.
+            packed_num_buffers=1,
+            packed_buffer_size_bytes=BUFFER,  # two of them exist at a time
+        )
+
+    def _ask(self, step: str, *arguments: Sequence[Any]) -> list[Any]:
+        """What all engines answer to a step, each argument having one for each; nothing once something has failed."""
         from prorl.cluster.cluster import results
 
         if self.failure is not None:
             return []
-        actors = self._receivers.actors
-        each = [()] * len(actors) if arguments is None else [(argument,) for argument in arguments]
+        each = zip(self._engines, *arguments, strict=True)
         try:
-            asked = [
-                actor.call.remote("transfer", step, *mine) for actor, mine in zip(actors, each, strict=True)
-            ]
+            asked = [actor.call.remote("transfer", step, *mine) for actor, *mine in each]
             return results(asked, within=max(0.0, self._due - time.monotonic()))
         except Exception as error:
             self._fail(step, error)
