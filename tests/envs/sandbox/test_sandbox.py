@@ -138,7 +138,7 @@ class Starving:
 @pytest.mark.parametrize(("enough", "statuses"), [(1.0, ["ok", "time"]), (2.0, ["sandbox_error", "time"])])
 def test_a_script_cannot_use_up_its_time_to_look_like_a_failure_of_the_sandbox(enough, statuses):
     starved = Sandbox("B")
-    starved._link = Starving(enough)
+    starved._links[False] = Starving(enough)
     assert [status for status, _ in script(starved, "", "", "", seconds=1.0)] == statuses
 
 
