@@ -10,6 +10,7 @@ import json
 import os
 import subprocess
 import time
+import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Literal, Self
@@ -44,6 +45,7 @@ class Sandbox:
         """Use `open` instead."""
         self.tier = tier
         self._links: dict[bool, Link] = {}  # by whether numpy is loaded, which makes every fork slower
+        weakref.finalize(self, _close, self._links)  # also when its thread ends
 
     @classmethod
     def open(cls, policy: Policy = Policy()) -> Self:
@@ -87,9 +89,7 @@ class Sandbox:
 
     def close(self) -> None:
         """End the servers and everything in them; the next `run` would start another."""
-        while self._links:
-            _, server = self._links.popitem()
-            server.close()
+        _close(self._links)
 
     def __enter__(self) -> Self:
         return self
@@ -153,6 +153,12 @@ class Sandbox:
                 return reply
             reason = f"the program was killed from outside, by signal {reply.signal}"
         return CaseResult(status="sandbox_error", note=reason)
+
+
+def _close(links: dict[bool, Link]) -> None:
+    while links:
+        _, server = links.popitem()
+        server.close()
 
 
 # What this machine offers a sandbox: asked for piece by piece, then proved by running a program at each tier.
