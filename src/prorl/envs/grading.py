@@ -18,7 +18,7 @@ from prorl.envs.sandbox.jobs import Limits
 from prorl.envs.types import Verdict
 from prorl.envs.verifiers import published_checkers
 from prorl.envs.verifiers.choice import choice_of
-from prorl.envs.verifiers.instructions import Instruction, UnknownInstructionError, validate, verify
+from prorl.envs.verifiers.instructions import UnknownInstructionError, validate, verify
 from prorl.envs.verifiers.math import gold_verifies, math_equal
 from prorl.envs.verifiers.programs import OwnSandbox, Runner, Tests, judge_program
 from prorl.envs.verifiers.quantity import quantity_equal
@@ -111,10 +111,11 @@ def judge(payload: Payload, prompt: str, text: str, run: Runner) -> Verdict:
         if tail is None:
             return NO_ANSWER
         response = tail.strip().removeprefix(ANSWER_OPEN).removesuffix(ANSWER_CLOSE).strip()
-        instructions = _instructions(payload)
         if payload["checkers"] is not None:
-            return published_checkers.verify(payload["checkers"], instructions, response, prompt=prompt)
-        return verify(instructions, response, prompt=prompt)
+            return published_checkers.verify(
+                payload["checkers"], payload["instructions"], response, prompt=prompt
+            )
+        return verify(payload["instructions"], response, prompt=prompt)
     answer = extract_answer(text)
     if answer is None:
         return NO_ANSWER
@@ -136,7 +137,7 @@ def check_gold(payload: Payload, prompt: str) -> None:
     """
     if payload["kind"] == "instructions":
         try:
-            for instruction in _instructions(payload):
+            for instruction in payload["instructions"]:
                 if payload["checkers"] is None:
                     validate(instruction)
                 else:
@@ -152,10 +153,6 @@ def check_gold(payload: Payload, prompt: str) -> None:
 def tests_of(payload: Payload) -> Tests:
     """The tests of a code payload."""
     return Tests(**{field.name: payload[field.name] for field in fields(Tests)})
-
-
-def _instructions(payload: Payload) -> tuple[Instruction, ...]:
-    return tuple(Instruction(id=given["id"], kwargs=given["kwargs"]) for given in payload["instructions"])
 
 
 def _is_right(payload: Payload, answer: str) -> bool:
