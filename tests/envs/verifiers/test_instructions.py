@@ -163,26 +163,20 @@ RESPONSES = st.one_of(
 )
 
 
-def judge(response):
-    """Under every rule, also without the floor, which would hide a rule that raises; twice the same."""
-    met = {name for name, (test, arguments) in READ.items() if test(response, **arguments)}
-    assert met == {name for name, (test, arguments) in READ.items() if test(response, **arguments)}
-    verdict = verify(INSTRUCTIONS, response, prompt=PROMPT)
-    assert verdict.status != "error"
-    assert verdict.score in (0.0, len(met) / len(READ))
+@pytest.mark.parametrize("count", [300, pytest.param(10_000, marks=pytest.mark.slow)])
+def test_any_response_under_every_rule(count):
+    """Also without the floor, which would hide a rule that raises; twice the same."""
 
+    @settings(max_examples=count)
+    @given(RESPONSES)
+    def judge(response):
+        met = {name for name, (test, arguments) in READ.items() if test(response, **arguments)}
+        assert met == {name for name, (test, arguments) in READ.items() if test(response, **arguments)}
+        verdict = verify(INSTRUCTIONS, response, prompt=PROMPT)
+        assert verdict.status != "error"
+        assert verdict.score in (0.0, len(met) / len(READ))
 
-@settings(max_examples=300)
-@given(RESPONSES)
-def test_any_response_under_every_rule(response):
-    judge(response)
-
-
-@pytest.mark.slow
-@settings(max_examples=10_000)
-@given(RESPONSES)
-def test_ten_thousand_responses_under_every_rule(response):
-    judge(response)
+    judge()
 
 
 HOSTILE = (
