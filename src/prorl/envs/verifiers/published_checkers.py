@@ -61,6 +61,7 @@ def validate(benchmark: Benchmark, instruction: Instruction, prompt: str) -> Non
     Raises UnknownInstructionError: there is no such checker, or it does not take these arguments;
     MissingCheckersError: the package is not installed, or the data cannot be had.
     """
+    require_installed(benchmark)
     _download_nltk_data()
     try:
         _follows(benchmark, instruction, TRIED, prompt)
@@ -94,8 +95,6 @@ def _follows(benchmark: Benchmark, instruction: Instruction, response: str, prom
 @cache
 def _download_nltk_data() -> None:
     """Without a network nothing is fetched; the checker that needs it then says what is missing."""
-    if find_spec(PACKAGE) is None:
-        return
     nltk = import_module("nltk")
     for place in NLTK_DATA:
         try:
