@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
-from prorl.envs.base import NO_ANSWER
+from prorl.envs.base import NO_ANSWER, verdict_of
 from prorl.envs.datasets.catalogue import KINDS, Drop, Kind
 from prorl.envs.datasets.convert import convert, payload_of_tests
 from prorl.envs.errors import UsageError
@@ -119,8 +119,7 @@ def judge(payload: Payload, prompt: str, text: str, run: Runner) -> Verdict:
     answer = extract_answer(text)
     if answer is None:
         return NO_ANSWER
-    right = _is_right(payload, answer)
-    return Verdict(score=1.0, status="ok") if right else Verdict(score=0.0, status="wrong")
+    return verdict_of(_is_right(payload, answer))
 
 
 def check_kind(kind: str) -> None:

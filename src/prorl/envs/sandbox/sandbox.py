@@ -73,8 +73,6 @@ class Sandbox:
         """One result per input, in their order. Raises SandboxError only where the job is not plain data."""
         if job.entry is None:
             return tuple(self._run_scripts(job))
-        if not job.inputs:
-            return ()
         if not all(type(arguments) in (list, tuple) for arguments in job.inputs):
             raise SandboxError("an input of a function must be the list of its positional arguments")
         try:
