@@ -24,6 +24,8 @@ from support.timing import cpu_seconds
         ),
         (r"\boxed{\{1, 2\}}", r"\{1, 2\}"),
         (r"\boxed{} \boxed{", None),
+        ("so \\boxed {5} and then \\boxed\n{6}", "6"),
+        (r"\boxed 5", None),
     ],
 )
 def test_one_answer_in_all_its_dresses(text, answer):

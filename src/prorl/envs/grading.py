@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
-from prorl.envs.base import NO_ANSWER
+from prorl.envs.base import NO_ANSWER, verdict_of
 from prorl.envs.datasets.catalogue import KINDS, Drop, Kind
 from prorl.envs.datasets.convert import convert, payload_of_tests
 from prorl.envs.errors import UsageError
@@ -18,7 +18,7 @@ from prorl.envs.sandbox.jobs import Limits
 from prorl.envs.types import Verdict
 from prorl.envs.verifiers import published_checkers
 from prorl.envs.verifiers.choice import choice_of
-from prorl.envs.verifiers.instructions import Instruction, UnknownInstructionError, validate, verify
+from prorl.envs.verifiers.instructions import UnknownInstructionError, validate, verify
 from prorl.envs.verifiers.math import gold_verifies, math_equal
 from prorl.envs.verifiers.programs import OwnSandbox, Runner, Tests, judge_program
 from prorl.envs.verifiers.quantity import quantity_equal
@@ -111,15 +111,15 @@ def judge(payload: Payload, prompt: str, text: str, run: Runner) -> Verdict:
         if tail is None:
             return NO_ANSWER
         response = tail.strip().removeprefix(ANSWER_OPEN).removesuffix(ANSWER_CLOSE).strip()
-        instructions = _instructions(payload)
         if payload["checkers"] is not None:
-            return published_checkers.verify(payload["checkers"], instructions, response, prompt=prompt)
-        return verify(instructions, response, prompt=prompt)
+            return published_checkers.verify(
+                payload["checkers"], payload["instructions"], response, prompt=prompt
+            )
+        return verify(payload["instructions"], response, prompt=prompt)
     answer = extract_answer(text)
     if answer is None:
         return NO_ANSWER
-    right = _is_right(payload, answer)
-    return Verdict(score=1.0, status="ok") if right else Verdict(score=0.0, status="wrong")
+    return verdict_of(_is_right(payload, answer))
 
 
 def check_kind(kind: str) -> None:
@@ -136,7 +136,7 @@ def check_gold(payload: Payload, prompt: str) -> None:
     """
     if payload["kind"] == "instructions":
         try:
-            for instruction in _instructions(payload):
+            for instruction in payload["instructions"]:
                 if payload["checkers"] is None:
                     validate(instruction)
                 else:
@@ -152,10 +152,6 @@ def check_gold(payload: Payload, prompt: str) -> None:
 def tests_of(payload: Payload) -> Tests:
     """The tests of a code payload."""
     return Tests(**{field.name: payload[field.name] for field in fields(Tests)})
-
-
-def _instructions(payload: Payload) -> tuple[Instruction, ...]:
-    return tuple(Instruction(id=given["id"], kwargs=given["kwargs"]) for given in payload["instructions"])
 
 
 def _is_right(payload: Payload, answer: str) -> bool:

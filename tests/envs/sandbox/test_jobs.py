@@ -155,13 +155,6 @@ def test_well_formed_lines_never_raise(index, status, value):
 
 
 Point = namedtuple("Point", "x y")
-SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()
-
-
-@settings(max_examples=50)
-@given(value=st.recursive(SCALARS, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)))
-def test_plain_data_is_json(value):
-    assert json.loads(encode(value, 1 << 20)) == value
 
 
 @pytest.mark.parametrize("value", [{1, 2}, b"x", 1j, {(1, 2): 3}, {1: 2, "1": 3}, [object()], range(3), ...])

@@ -134,11 +134,14 @@ class Starving:
         ended = {"signal": 0, "cpu_seconds": 0.0, "peak_bytes": 0, "seconds": 0.9}
         return Reply(report=report, output=b"x", cause=cause, **ended)
 
+    def close(self):
+        pass
+
 
 @pytest.mark.parametrize(("enough", "statuses"), [(1.0, ["ok", "time"]), (2.0, ["sandbox_error", "time"])])
 def test_a_script_cannot_use_up_its_time_to_look_like_a_failure_of_the_sandbox(enough, statuses):
     starved = Sandbox("B")
-    starved._link = Starving(enough)
+    starved._links[False] = Starving(enough)
     assert [status for status, _ in script(starved, "", "", "", seconds=1.0)] == statuses
 
 

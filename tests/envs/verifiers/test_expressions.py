@@ -1,10 +1,10 @@
-"""Expressions: hand-worked values, the exact grammars, and that no text breaks a reader."""
+"""Expressions: hand-worked values and the exact grammars; `test_fuzz.py` tries texts of any kind."""
 
 from fractions import Fraction
 from itertools import product
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from prorl.envs.verifiers.expressions import coefficients, is_antiderivative, reaches, truth
@@ -43,11 +43,6 @@ def test_a_minus_with_nothing_on_its_left_counts_where_signs_do(text):
 def test_what_is_no_expression_wins_nothing(text):
     digits = [int(digit) for digit in text if digit in "0123456789"]
     assert not any(reaches(text, digits, value, signed=True) for value in range(-1, 9))
-
-
-@given(st.one_of(st.text(), st.text(alphabet="0123456789+-*/() ", max_size=30)))
-def test_no_text_breaks_a_number_game(text):
-    assert reaches(text, [1, 2], 3, signed=True) in (True, False)
 
 
 def show(tree):
@@ -132,13 +127,6 @@ def test_the_longest_antiderivative_takes_milliseconds():
     assert cpu_seconds(lambda: is_antiderivative(longest, "2*x", "x"), enough=0.5) < 0.5
 
 
-@settings(deadline=None)
-@given(st.text("xyCE0123456789*+-/(). sincoexplg", max_size=60))
-def test_no_text_breaks_calculus_or_a_polynomial(text):
-    assert is_antiderivative(text, "exp(x)", "x") in (True, False)
-    assert coefficients(text) is None or isinstance(coefficients(text), dict)
-
-
 WORLDS = [dict(zip("PQR", row, strict=True)) for row in product((False, True), repeat=3)]
 
 
@@ -157,8 +145,3 @@ def test_operators_of_logic_bind_as_in_the_library(text, meaning):
 ])  # fmt: skip
 def test_what_is_no_formula_of_logic_is_refused(text):
     assert all(truth(text, world) is None for world in WORLDS)
-
-
-@given(st.text("PQR()¬∧∨→↔ ", max_size=40))
-def test_no_text_breaks_logic(text):
-    assert truth(text, WORLDS[3]) in (True, False, None)

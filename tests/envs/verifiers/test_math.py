@@ -13,7 +13,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prorl.envs.extract import last_box
 from prorl.envs.verifiers.latex import normalised
 from prorl.envs.verifiers.math import gold_verifies, is_harmless, math_equal
 from support.timing import cpu_seconds
@@ -316,8 +315,3 @@ def test_golds_of_every_kind_verify(gold):
 ])  # fmt: skip
 def test_golds_that_nothing_can_meet_do_not(gold):
     assert not gold_verifies(gold)
-
-
-def test_a_space_may_stand_between_the_box_and_its_brace():
-    assert last_box("so \\boxed {5} and then \\boxed\n{6}") == "6"
-    assert last_box("\\boxed 5") is None

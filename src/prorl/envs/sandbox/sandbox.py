@@ -10,9 +10,9 @@ import json
 import os
 import subprocess
 import time
+import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Literal, Self
 
 from prorl.envs.sandbox import jobs, link
@@ -39,14 +39,13 @@ class Policy:
 
 
 class Sandbox:
-    """One fork server and what contains it. For one thread; it ends with that thread at the latest."""
+    """Fork servers and what contains them. For one thread; they end with that thread at the latest."""
 
-    def __init__(self, tier: Tier, numpy: Path | None = None) -> None:
-        """Use `open` instead. `numpy` is the folder that numpy is loaded from."""
+    def __init__(self, tier: Tier) -> None:
+        """Use `open` instead."""
         self.tier = tier
-        self._link: Link | None = None
-        self._numpy = numpy
-        self._for_numpy: Sandbox | None = self if numpy else None
+        self._links: dict[bool, Link] = {}  # by whether numpy is loaded, which makes every fork slower
+        weakref.finalize(self, _close, self._links)  # also when its thread ends
 
     @classmethod
     def open(cls, policy: Policy = Policy()) -> Self:
@@ -72,12 +71,8 @@ class Sandbox:
 
     def run(self, job: Job) -> tuple[CaseResult, ...]:
         """One result per input, in their order. Raises SandboxError only where the job is not plain data."""
-        if "numpy" in job.source and (beside := self._with_numpy()) is not self:
-            return beside.run(job)
         if job.entry is None:
             return tuple(self._run_scripts(job))
-        if not job.inputs:
-            return ()
         if not all(type(arguments) in (list, tuple) for arguments in job.inputs):
             raise SandboxError("an input of a function must be the list of its positional arguments")
         try:
@@ -91,27 +86,14 @@ class Sandbox:
         return jobs.read(reply, len(job.inputs), job.limits)
 
     def close(self) -> None:
-        """End the server and everything in it; the next `run` would start another."""
-        if self._link is not None:
-            self._link.close()
-            self._link = None
-        if self._for_numpy not in (None, self):
-            self._for_numpy.close()
+        """End the servers and everything in them; the next `run` would start another."""
+        _close(self._links)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    def _with_numpy(self) -> Sandbox:
-        """The sandbox for programs that name numpy: a second server, as numpy makes every fork slower.
-
-        This one, where numpy is not installed; where it cannot be loaded, a program's own import fails there too.
-        """
-        if self._for_numpy is None:
-            self._for_numpy = Sandbox(self.tier, folder) if (folder := find_numpy()) else self
-        return self._for_numpy
 
     def _problem(self) -> str:
         """Why a trial program cannot be confined, in words, with everything closed; empty if it can."""
@@ -152,12 +134,12 @@ class Sandbox:
         inputs = job.inputs if stdin is None else ()
         program = json.dumps({"source": job.source, "entry": job.entry, "inputs": inputs}).encode()
         given = None if stdin is None else stdin.encode("utf-8", "replace")
-        reason = ""
+        numpy, reason = "numpy" in job.source, ""
         for _ in range(ATTEMPTS):
             try:
-                if self._link is None:
-                    self._link = Link(command(self.tier, numpy=self._numpy))
-                reply = self._link.request(program, given, limits, result_bytes=result_bytes)
+                if numpy not in self._links:
+                    self._links[numpy] = Link(command(self.tier, numpy=find_numpy() if numpy else None))
+                reply = self._links[numpy].request(program, given, limits, result_bytes=result_bytes)
             except ServerLost as error:
                 reason = str(error)
                 self.close()
@@ -169,6 +151,12 @@ class Sandbox:
                 return reply
             reason = f"the program was killed from outside, by signal {reply.signal}"
         return CaseResult(status="sandbox_error", note=reason)
+
+
+def _close(links: dict[bool, Link]) -> None:
+    while links:
+        _, server = links.popitem()
+        server.close()
 
 
 # What this machine offers a sandbox: asked for piece by piece, then proved by running a program at each tier.

@@ -9,10 +9,10 @@ keywords are literal text, never patterns.
 
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from inspect import signature
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
 from prorl.envs.errors import ProrlError
 from prorl.envs.types import Verdict
@@ -33,12 +33,11 @@ class UnknownInstructionError(ProrlError):
     """An instruction that nobody could check: unknown id, or arguments that are missing or ask for nothing."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Instruction:
+class Instruction(TypedDict):
     """One verifiable instruction, as the data sets give it; arguments that are None count as absent."""
 
     id: str
-    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    kwargs: NotRequired[Mapping[str, Any]]
 
 
 # Arguments, read from the loose JSON of the data sets: each reader returns the clean value or raises a ValueError
@@ -273,8 +272,6 @@ def verify(instructions: Sequence[Instruction], response: str, *, prompt: str = 
     """
     try:
         known = [validate(instruction) for instruction in instructions]
-        if not known:
-            raise UnknownInstructionError("there is no instruction to check: drop the row")
     except UnknownInstructionError as problem:
         return Verdict(score=0.0, status="error", note=str(problem))
     met = 0
@@ -289,10 +286,10 @@ def validate(instruction: Instruction) -> tuple[Rule, dict[str, Any]]:
 
     Raises UnknownInstructionError: unknown id, or an argument that is missing, unknown or impossible.
     """
-    name, rule = instruction.id, RULES.get(instruction.id)
+    name, rule = instruction["id"], RULES.get(instruction["id"])
     if rule is None:
         raise UnknownInstructionError(f"instruction {name!r} is unknown: drop the row or add a check")
-    given = {name: value for name, value in instruction.kwargs.items() if value is not None}
+    given = {name: value for name, value in instruction.get("kwargs", {}).items() if value is not None}
     if given.keys() != rule.arguments.keys():
         raise UnknownInstructionError(
             f"instruction {name} takes {sorted(rule.arguments)}, not {sorted(given)}: drop the row"

@@ -40,7 +40,7 @@ def verify(
         except (MissingCheckersError, UnknownInstructionError) as error:
             return Verdict(score=0.0, status="error", note=str(error))
         except Exception as error:  # code of others on a text of a model
-            notes.append(f"{instruction.id} fails on this response: {type(error).__name__}")
+            notes.append(f"{instruction['id']} fails on this response: {type(error).__name__}")
     score, note = followed / len(instructions), "; ".join(notes)
     status: Status = "ok" if score == 1 else "wrong"
     return Verdict(score=score, status=status, note=note, answered=bool(response.strip()))
@@ -61,23 +61,23 @@ def validate(benchmark: Benchmark, instruction: Instruction, prompt: str) -> Non
     Raises UnknownInstructionError: there is no such checker, or it does not take these arguments;
     MissingCheckersError: the package is not installed, or the data cannot be had.
     """
+    require_installed(benchmark)
     _download_nltk_data()
     try:
         _follows(benchmark, instruction, TRIED, prompt)
     except ProrlError:
         raise
     except Exception as error:
-        raise UnknownInstructionError(f"{instruction.id}: {type(error).__name__}: {error}") from error
+        raise UnknownInstructionError(f"{instruction['id']}: {type(error).__name__}: {error}") from error
 
 
 def _follows(benchmark: Benchmark, instruction: Instruction, response: str, prompt: str) -> bool:
-    checkers = _checkers(benchmark)
-    if instruction.id not in checkers:
-        raise UnknownInstructionError(f"{benchmark} has no instruction {instruction.id!r}")
-    checker = checkers[instruction.id](instruction.id)
-    checker.build_description(
-        **{key: value for key, value in instruction.kwargs.items() if value is not None}
-    )
+    checkers, name = _checkers(benchmark), instruction["id"]
+    if name not in checkers:
+        raise UnknownInstructionError(f"{benchmark} has no instruction {name!r}")
+    checker = checkers[name](name)
+    given = instruction.get("kwargs", {})
+    checker.build_description(**{key: value for key, value in given.items() if value is not None})
     if "prompt" in (checker.get_instruction_args() or ()):
         checker.build_description(prompt=prompt)
     try:
@@ -95,8 +95,6 @@ def _follows(benchmark: Benchmark, instruction: Instruction, response: str, prom
 @cache
 def _download_nltk_data() -> None:
     """Without a network nothing is fetched; the checker that needs it then says what is missing."""
-    if find_spec(PACKAGE) is None:
-        return
     nltk = import_module("nltk")
     for place in NLTK_DATA:
         try:

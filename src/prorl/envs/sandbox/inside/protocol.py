@@ -13,7 +13,7 @@ from typing import Any
 
 HEADER = struct.Struct("!cI")
 
-HELLO = b"H"  # server is ready: JSON
+HELLO = b"H"  # server is ready
 JOB = b"J"  # to the server: JSON
 RESULT = b"R"  # bytes from a program's result descriptor
 OUTPUT = b"O"  # bytes from a program's standard output
