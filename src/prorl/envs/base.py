@@ -121,7 +121,7 @@ class ProceduralTask(ABC):
         """Draw one problem of a difficulty level, using no other randomness than `rng`."""
 
     @abstractmethod
-    def score(self, payload: Any, answer: str) -> float:
+    def score(self, payload: Any, answer: str) -> float | Verdict:
         """Score an extracted answer in [0, 1] by the definition of the problem, never executed in this process."""
 
     def problem(self, index: int, split: Split, weights: LevelWeights | None = None) -> Problem:
@@ -201,7 +201,7 @@ class ProceduralTask(ABC):
         try:
             return verdict_of(self.score(problem.payload, answer), self.pass_threshold)
         except Exception as error:
-            return Verdict(score=0.0, status="error", note=f"{type(error).__name__}: {error}"[:200])
+            return Verdict(score=0.0, status="error", note=f"{type(error).__name__}: {error}")
 
 
 class FixedTask(ABC):

@@ -192,7 +192,7 @@ WRONG = (
     ],
 )
 def test_an_answer_is_python_and_earns_its_share_of_the_tests(answer, score):
-    assert TASK.score(DOUBLE, answer) == score
+    assert TASK.score(DOUBLE, answer).score == score
 
 
 @pytest.mark.parametrize(
@@ -240,8 +240,8 @@ def test_nothing_of_an_answer_is_run_in_this_process(monkeypatch):
 
     for name in ("eval", "exec", "compile"):
         monkeypatch.setattr(builtins, name, refuse)
-    assert TASK.score(DOUBLE, "__import__('os').environ.setdefault('ONE_LINER_RAN', '1')") == 0
-    assert TASK.score(DOUBLE, "x*2") == 1
+    assert TASK.score(DOUBLE, "__import__('os').environ.setdefault('ONE_LINER_RAN', '1')").score == 0
+    assert TASK.score(DOUBLE, "x*2").score == 1
     assert "ONE_LINER_RAN" not in os.environ
 
 
