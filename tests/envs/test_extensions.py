@@ -36,7 +36,7 @@ def test_a_task_in_a_file_keeps_the_promises_of_a_task(own):
     task = make_task(own(REVERSE_WORDS, "ReverseWords"))
     found = check_task(task, 10)
     assert found.faults == ()
-    assert (found.name, found.domain, found.with_solution) == ("ReverseWords", "logic", 10)
+    assert (task.name, task.domain, found.with_solution) == ("ReverseWords", "logic", 10)
     assert make_task("mine", {4: 1}, own(REVERSE_WORDS, "ReverseWords")).problem(0, "train").level == 4
 
 

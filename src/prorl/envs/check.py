@@ -35,9 +35,6 @@ class Baseline:
 class TaskCheck:
     """What was found on some problems of one task; times in seconds per problem and per response."""
 
-    name: str
-    domain: str
-    problems: int
     with_solution: int  # problems with a known solution
     baseline: Baseline
     generate_seconds: float
@@ -69,9 +66,6 @@ def check_task(task: Task, problems: int = 20) -> TaskCheck:
     spent: list[float] = []
     faults = tuple(dict.fromkeys(_faults(task, asked, baseline, spent)))
     return TaskCheck(
-        name=task.name,
-        domain=task.domain,
-        problems=problems,
         with_solution=sum(problem.solution is not None for problem in asked),
         baseline=baseline,
         generate_seconds=(generated - begin) / problems,
