@@ -153,7 +153,6 @@ class ProceduralTask(ABC):
             level = draw_level()
             found = self._generated(rng, level)
             if split in ("ood", split_of(found.prompt)):
-                self._require_plain(found.payload)
                 return Problem(
                     task=self.name,
                     domain=self.domain,
@@ -183,15 +182,13 @@ class ProceduralTask(ABC):
             said |= {"steps": found.solution.steps, "answer": found.solution.answer}
         if wrong := next((name for name, text in said.items() if not isinstance(text, str)), None):
             raise UsageError(f"task {self.name}: {wrong} must be a text, not {said[wrong]!r}")
-        return found
-
-    def _require_plain(self, payload: Any) -> None:
         try:
-            pickle.dumps(payload)
+            pickle.dumps(found.payload)
         except Exception as error:  # of any type, by what the payload holds
             raise UsageError(
                 f"task {self.name}: the payload must be plain data, as it is sent to the judges: {error}"
             ) from error
+        return found
 
     def verify(self, problem: Problem, text: str) -> Verdict:
         """Extract the answer and score it; no answer is wrong, and a `score` that raises or is none is an error."""
@@ -228,8 +225,7 @@ class FixedTask(ABC):
         if split not in self.splits:
             raise ValueError(f"task {self.name} has no {split} problems")
         key = self._by_split[split][index % self.row_count(split)]
-        place: dict[str, Any] = {"task": self.name, "domain": self.domain, "index": index, "split": split}
-        return Problem(**place, level=0, **self.ask(key))
+        return Problem(task=self.name, domain=self.domain, index=index, split=split, level=0, **self.ask(key))
 
     def problem_at(self, index: int, level: int) -> Problem:
         """There are no levels: always a `ValueError`."""
