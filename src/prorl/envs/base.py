@@ -20,8 +20,8 @@ from prorl.envs.seeds import generator, purpose
 from prorl.envs.types import Problem, Solution, Split, Verdict
 
 BUCKETS = 20
-VALIDATION_BUCKETS = frozenset({0, 1})  # 10 %: validations during the run, by which the run is steered
-TEST_BUCKETS = frozenset({2, 3})  # 10 %: the final measurement, which nothing in the run sees
+# 10 %: validations, by which the run is steered; 10 %: the final measurement, which nothing in the run sees
+HELD_OUT: Mapping[int, Split] = {0: "validation", 1: "validation", 2: "test", 3: "test"}
 MAX_REDRAWS = 10_000
 
 LevelWeights = tuple[tuple[int, float], ...]
@@ -75,8 +75,7 @@ def canonical(prompt: str) -> str:
 def split_of(prompt: str) -> Split:
     """The split of a prompt; out-of-domain levels are apart by construction."""
     digest = hashlib.blake2b(canonical(prompt).encode(), digest_size=8).digest()
-    bucket = int.from_bytes(digest, "big") % BUCKETS
-    return "validation" if bucket in VALIDATION_BUCKETS else "test" if bucket in TEST_BUCKETS else "train"
+    return HELD_OUT.get(int.from_bytes(digest, "big") % BUCKETS, "train")
 
 
 class ProceduralTask(ABC):
