@@ -88,7 +88,7 @@ def check(
             task = make()
             found = check_task(task, problems)
             solved = (None, None) if found.faults else (found.with_solution, problems)
-            measured = (found.baseline.score, 1e3 * found.generate_seconds, 1e3 * found.verify_seconds)
+            measured = (found.baseline, 1e3 * found.generate_seconds, 1e3 * found.verify_seconds)
             numbers = (Number(value=value, form=".2f") for value in measured)
             rows.append((task.name, task.domain, *solved, *numbers, "; ".join(found.faults)))
             broken += bool(found.faults)
