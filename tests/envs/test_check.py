@@ -7,7 +7,6 @@ import pytest
 
 from prorl.envs.base import ProceduralTask, draft
 from prorl.envs.check import check_task, constant_baseline
-from prorl.envs.errors import UsageError
 from prorl.envs.extract import extract_answer
 from prorl.envs.families.numbers import Arithmetic
 from prorl.envs.types import Verdict
@@ -105,18 +104,3 @@ def test_a_reward_function_that_always_fails_does_not_pass_for_free_text():
 
     (first, *_) = check_task(Failing(), problems=2).faults
     assert first == "the verifier fails on an empty response: TypeError: five parameters"
-
-
-def test_levels_are_whole_numbers_and_what_a_draft_says_is_text():
-    class Named(Arithmetic):
-        levels = ("easy", "hard")
-
-    with pytest.raises(ValueError, match="levels are whole numbers, not 'easy'"):
-        Named()
-
-    class Numbered(Arithmetic):
-        def generate(self, rng, level):
-            return draft("1 + 1", "2", "", 2)
-
-    with pytest.raises(UsageError, match="answer must be a text, not 2"):
-        check_task(Numbered(), problems=2)

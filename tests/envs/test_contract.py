@@ -57,12 +57,8 @@ BASELINES = {  # exceptions: few possible answers
     for name in names.split()
 }
 LONG_PROMPTS = {"rg_knights_knaves": 640}
-LONG_WORKINGS = (
-    "operator_chain",
-    "digit_algebra",
-    "variable_trace",
-    "strand_edits",
-)  # a state for every operator
+# a state for every operator
+LONG_WORKINGS = ("operator_chain", "digit_algebra", "variable_trace", "strand_edits")
 WORTHLESS = (*TRICKS, "{}", "nan", "inf", "yes no", "answer")
 HOSTILE = (
     *("9" * 3900, "-" * 3900, "(" * 3900, "[" * 3900, "{" * 3900, "[[" * 900 + "]]" * 900, "1+" * 1900),

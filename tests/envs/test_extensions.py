@@ -162,6 +162,7 @@ class score(Arithmetic):
         ("def score(): raise SystemExit", "no task can be made of it: SystemExit"),
         ("class score:\n def __init__(self, sides): pass", "no task can be made of it: TypeError"),
         ("from prorl.envs import ProceduralTask\nclass score(ProceduralTask): pass", "abstract"),
+        (REFINED + "levels = ('easy', 'hard')", "ValueError: levels are whole numbers, not 'easy'"),
         (REFINED + "levels = ()", "the task has no problems: name at least one of its levels"),
         (REFINED + "domain = ['a']", r"domain must be a text, not \['a'\]"),
         (REFINED + "def __init__(self, weights): pass", r"__init__ must call super\(\).__init__\(weights\)"),
@@ -197,8 +198,6 @@ class Broken(ProceduralTask):
     [
         ("draft(f'{random()}', None, '', '1')", "1.0", "differs when it is made again"),
         ("draft(f'{rng.random()}', None, '', '1')", "3", "returned 3, not a score in [0, 1]"),
-        ("draft(f'{rng.random()}', None, '', '1')", "float('nan')", "returned nan, not a score"),
-        ("draft(f'{rng.random()}', None, '', '1')", "None", "could not tell"),
         ("draft(f'{rng.random()}', None, '', '1')", "1 / 0", "ZeroDivisionError"),
         ("draft(f'{rng.random()}', None, '', '1')", "exit(0)", "SystemExit"),
     ],
@@ -213,6 +212,7 @@ def test_a_check_finds_what_a_task_does_not_keep(own, generate, score, fault):
     [
         ("[][level]", "task Broken: generate at level 1 raised IndexError"),
         ("exit()", "task Broken: generate at level 1 raised SystemExit"),
+        ("draft('1 + 1', '2', '', 2)", "task Broken: answer must be a text, not 2"),
         ("'a text'", r"task Broken: generate must return draft\(…\), not str"),
         (
             "draft('always this', None, '', '1')",

@@ -53,12 +53,12 @@ def check_task(task: Task, problems: int = 20) -> TaskCheck:
     begin = time.perf_counter()
     asked = [task.problem(index, split) for index in range(problems)]
     generated = time.perf_counter()
-    baseline = constant_baseline(task, asked)
+    constant, baseline = constant_baseline(task, asked)
     spent: list[float] = []
-    faults = tuple(dict.fromkeys(_faults(task, asked, baseline, spent)))
+    faults = tuple(dict.fromkeys(_faults(task, asked, constant, baseline, spent)))
     return TaskCheck(
         with_solution=sum(problem.solution is not None for problem in asked),
-        baseline=baseline[1],
+        baseline=baseline,
         generate_seconds=(generated - begin) / problems,
         verify_seconds=fmean(spent),
         faults=faults,
@@ -66,9 +66,8 @@ def check_task(task: Task, problems: int = 20) -> TaskCheck:
 
 
 def _faults(
-    task: Task, problems: Sequence[Problem], baseline: tuple[str, float], spent: list[float]
+    task: Task, problems: Sequence[Problem], constant: str, baseline: float, spent: list[float]
 ) -> Iterator[str]:
-    constant, most = baseline
     if any(task.problem(problem.index, problem.split) != problem for problem in problems):
         yield "a problem differs when it is made again: use no randomness but the given generator"
     for problem in problems:
@@ -86,7 +85,7 @@ def _faults(
                 yield f"{name} scores"
     if _verdict(task, problems[0], FREE_TEXT, spent).answered:
         return
-    if len({one.prompt for one in problems}) >= FEWEST and most >= task.pass_threshold:
+    if len({one.prompt for one in problems}) >= FEWEST and baseline >= task.pass_threshold:
         yield f"the constant answer {constant[:20]!r} solves every problem"
     tricks = {repr(trick[:20]): [trick] * len(problems) for trick in (*TRICKS, *STOCK_ANSWERS)}
     lines = [problem.prompt.strip().splitlines()[-ECHOED_LINES:] for problem in problems]
@@ -98,7 +97,7 @@ def _faults(
         verdicts = [_verdict(task, problem, respond("", answer), spent) for problem, answer in asked]
         if any(verdict.status == "error" for verdict in verdicts):
             yield f"the verifier fails on {name}"
-        if fmean(verdict.score for verdict in verdicts) > most:
+        if fmean(verdict.score for verdict in verdicts) > baseline:
             yield f"{name} earns more than the best constant answer"
 
 
