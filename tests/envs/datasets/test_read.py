@@ -32,8 +32,7 @@ def test_a_known_data_set_has_a_kind_of_its_own():
 
 
 def rows(name="deepscaler", **settings):
-    request = SourceRequest(name=name, **settings)
-    return [row for _, row in read(resolve(request), request)]
+    return [row for _, row in read(SourceRequest(name=name, **settings))]
 
 
 @pytest.mark.parametrize("write", [write_jsonl, write_parquet])
