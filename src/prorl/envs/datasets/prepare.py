@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from prorl.envs.base import FixedTask, canonical
-from prorl.envs.datasets.catalogue import VERSION, DataError, Drop, Source, SourceRequest, read, resolve
+from prorl.envs.datasets.catalogue import VERSION, DataError, Drop, SourceRequest, read, resolve
 from prorl.envs.datasets.convert import Prepared, convert, history_of
 from prorl.envs.extensions import Extension, load_reward
 from prorl.envs.files import replacing, sha256
@@ -81,21 +81,23 @@ def prepare(
     """
     folder.mkdir(parents=True, exist_ok=True)
     run = run or OwnSandbox()
-    sources = {request.name: resolve(request) for request in requests}
     reports: dict[str, SourceReport] = {}
     passages: Counter[bytes] = Counter()  # of the evaluation questions
     beside: list[str] = []  # hashes of the evaluation sets
-    for request in sorted(requests, key=lambda request: sources[request.name].use != "evaluation"):
-        source, path = sources[request.name], file_of(folder, request.name)
+    for request in sorted(requests, key=lambda request: resolve(request).use != "evaluation"):
+        source, path = resolve(request), file_of(folder, request.name)
         training = source.use == "train"
         # Whatever the rows depend on; of local files the content, not the name.
         content = [sha256(file) for file in request.files]
         others = [str(OVERLAP_WORDS), *beside] if training else []
         fingerprint = _hash([_asked(request), content, others])
-        report = _up_to_date(path, source, fingerprint)
-        if report is None:
+        report, stored = SourceReport(name=source.name, use=source.use), read_about(path, whole=True)
+        if stored.get("fingerprint") == fingerprint:
+            report.redone, report.examples = False, stored["examples"]
+            report.kept.update(stored["kept"])
+            report.dropped.update(stored["dropped"])
+        else:
             path.unlink(missing_ok=True)  # what cannot be redone is gone, rather than stale
-            report = SourceReport(name=source.name, use=source.use)
             about = {"domain": source.domain, "asked": _asked(request), "fingerprint": fingerprint}
             counts = {"kept": report.kept, "dropped": report.dropped, "examples": report.examples}
             write_rows(path, _usable_rows(request, run, passages, progress, report), about | counts)
@@ -225,14 +227,6 @@ def _usable_rows(
         raise DataError(
             f"{report.name}: none of its {report.rows} rows can be used: {reasons or 'it is empty'}{first}"
         )
-
-
-def _up_to_date(path: Path, source: Source, fingerprint: str) -> SourceReport | None:
-    about = read_about(path, whole=True)
-    if about.get("fingerprint") != fingerprint:
-        return None
-    counts = {"kept": Counter(about["kept"]), "dropped": Counter(about["dropped"])}
-    return SourceReport(name=source.name, use=source.use, redone=False, examples=about["examples"], **counts)
 
 
 def _asked(request: SourceRequest) -> str:
