@@ -122,7 +122,9 @@ KINDS: Mapping[Kind, Mapping[str, Any]] = _FILE["kinds"]
 
 
 def _source(name: str, facts: Mapping[str, Any]) -> Source:
-    return Source(name=name, **{"columns": _FILE["columns"][facts["layout"]], **facts})
+    columns = _FILE["columns"][facts["layout"]]
+    columns = _FILE["columns"][columns] if isinstance(columns, str) else columns
+    return Source(name=name, **{"columns": columns, **facts})
 
 
 SOURCES = MappingProxyType({name: _source(name, facts) for name, facts in _FILE["sources"].items()})
