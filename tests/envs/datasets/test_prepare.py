@@ -100,14 +100,16 @@ def test_a_row_that_cannot_be_read_or_written_is_counted_and_shown(folder, tmp_p
         for n in range(9)
     ]
     bad = ['{"problem": "half a \\ud800 pair", "answer": "1"}', '{"problem": 1', "\\x1b[31m"]
+    bad += ["[" * 5000, "\udcff\udcfe", "7"]
     path = tmp_path / "rows.jsonl"
-    path.write_text("\n".join([*good[:5], *bad, *good[5:]]))
+    path.write_text("\n".join([*good[:5], *bad, *good[5:]]), errors="surrogateescape")
     (done,) = prepare([SourceRequest(name="deepscaler", path=str(path))], folder)
-    assert done.rows == 12
+    assert done.rows == 15
     assert sum(done.kept.values()) == 9
     assert done.dropped == {
         "half a surrogate pair or bytes that are no UTF-8": 1,
-        "a line that is no JSON": 2,
+        "a line that is no JSON": 4,
+        "no JSON object": 1,
     }
     assert done.examples["a line that is no JSON"] == 'row 7, {"problem": 1'
     assert all(example.isprintable() for example in done.examples.values())
