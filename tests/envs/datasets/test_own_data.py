@@ -108,6 +108,7 @@ def test_a_turn_that_is_no_text_costs_its_row(tmp_path, content):
     [
         ("Final: (.+)", "first 3, then 4.\nFinal: 42"),
         ("[0-9]+", "3, then 4, then 42"),
+        ("[0-9]+", 42.0),
         ("(?<=<a>).*(?=</a>)", "<a>42</a>"),
     ],
 )
@@ -128,11 +129,6 @@ def test_rows_without_the_pattern_are_dropped_and_the_first_is_shown(tmp_path):
 def test_a_pattern_finds_nothing_where_there_is_no_answer(tmp_path, judged, answer, pattern):
     with pytest.raises(DataError, match=r"no answer where answer_pattern looks for it \(1\)"):
         prepared(tmp_path, [{"prompt": "?", "answer": answer}], answer_pattern=pattern, **judged)
-
-
-def test_a_pattern_reads_a_number_as_it_is_without_one(tmp_path):
-    task = prepared(tmp_path, [{"prompt": "?", "answer": 142.0}], kind="math", answer_pattern="[0-9]+")
-    assert first(task).solution.answer == "142"
 
 
 def test_rows_of_one_s_own_keep_all_their_columns_and_may_have_no_answer(tmp_path):

@@ -82,12 +82,10 @@ def test_every_equation_of_a_working_is_true(task, level):
         (Countdown(), ((4, 6, 8, 3), 26), "26", 0),
         (Countdown(), ((4, 6, 8, 3), 26), "(4*8-6)*3/3", 0),
         (Countdown(), ((4, 6, 8, 3), 26), "4*(8-3)+6", 1),
-        (Countdown(), ((4, 6, 8, 3), 26), "6 + (8 - 3) * 4", 1),
         (Countdown(), ((4, 6, 8, 3), 26), "4*(8-3)+6=26", 0),
         (Countdown(), ((8, 3, 8, 3), 24), "8/(3-8/3)", 1),  # exact fractions on the way
         (Countdown(), ((5, 5), 10), "5+5", 1),
         (Countdown(), ((5, 5), 10), "5+5+5-5", 0),
-        (Countdown(), ((5, 5), 10), "5", 0),
         *((Countdown(), ((2, 3, 4), 9), "+".join(order), 1) for order in permutations("234")),
     ],
 )
