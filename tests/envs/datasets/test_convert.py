@@ -168,8 +168,9 @@ def test_the_right_option_is_said_by_its_label_or_its_place(options, answer, gol
 
 def test_a_chat_under_input_keeps_what_was_said_before():
     turns = [{"role": role, "content": role} for role in ("system", "user", "assistant", "user")]
-    assert module.user_text({"input": turns}) == "user"
-    assert [role for role, _ in module.history_of({"input": turns})] == ["system", "user", "assistant"]
+    chat = {"input": ["a turn that is none", *turns]}
+    assert module.user_text(chat) == "user"
+    assert [role for role, _ in module.history_of(chat)] == ["system", "user", "assistant"]
 
 
 def test_options_that_only_happen_to_stand_in_the_question_are_listed():

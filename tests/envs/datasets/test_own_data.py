@@ -73,13 +73,6 @@ def test_options_that_nobody_has_to_read_are_refused(tmp_path, answers, accepted
             prepared(tmp_path, rows, kind="choice")
 
 
-def test_a_chat_keeps_what_is_said_before_the_question(tmp_path):
-    chat = ["a turn that is none", {"role": "system", "content": "Be brief."}, USER]
-    assert first(prepared(tmp_path, [{"prompt": chat, "answer": 42}], kind="math")).history == (
-        ("system", "Be brief."),
-    )
-
-
 def test_chats_are_told_apart_by_all_that_is_said_in_them(tmp_path):
     before = [
         [{"role": "user", "content": content}, {"role": "assistant", "content": "ok"}]
