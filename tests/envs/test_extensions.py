@@ -36,7 +36,7 @@ def test_a_task_in_a_file_keeps_the_promises_of_a_task(own):
     task = make_task(own(REVERSE_WORDS, "ReverseWords"))
     found = check_task(task, 10)
     assert found.faults == ()
-    assert (found.name, found.domain, found.with_solution) == ("ReverseWords", "logic", 10)
+    assert (task.name, task.domain, found.with_solution) == ("ReverseWords", "logic", 10)
     assert make_task("mine", {4: 1}, own(REVERSE_WORDS, "ReverseWords")).problem(0, "train").level == 4
 
 
@@ -67,17 +67,6 @@ def test_the_judge_of_a_recipe_needs_only_what_travels_to_it(own, tmp_path):
     assert verify(problem, "<answer>no</answer>").status == "wrong"
 
 
-def test_a_file_may_import_what_lies_beside_it(own):
-    own("HALF = 0.5", file="beside_mine.py")
-    place = own("from beside_mine import HALF\ndef score(response, row, gold): return HALF")
-    assert load_reward(find(place))("", {}, None).score == 0.5
-
-
-def test_a_mark_of_the_byte_order_is_no_part_of_a_file(own):
-    place = own("\ufeffdef score(response, row, gold): return 0.5")
-    assert load_reward(find(place))("", {}, None).score == 0.5
-
-
 def test_a_change_of_what_a_file_imports_beside_it_is_told_and_of_no_other_file(own):
     place = own("import json, beside_three\ndef score(response, row, gold): return 1.0")
     told = []
@@ -87,12 +76,12 @@ def test_a_change_of_what_a_file_imports_beside_it_is_told_and_of_no_other_file(
     assert (told[0] != told[1], told[1] == told[2]) == (True, True)
 
 
-def test_a_module_beside_a_file_is_never_taken_for_that_of_another_folder(own, tmp_path):
+def test_a_file_may_import_what_lies_beside_it_and_never_gets_that_of_another_folder(own, tmp_path):
     uses = "from beside_two import HALF\ndef score(response, row, gold): return HALF"
     for folder in ("one", "two"):
         (tmp_path / folder).mkdir()
-        own(f"HALF = '{folder}'", file=f"{folder}/beside_two.py")
-    load_reward(find(own(uses, file="one/mine.py")))
+        own("HALF = 0.5", file=f"{folder}/beside_two.py")
+    assert load_reward(find(own(uses, file="one/mine.py")))("", {}, None).score == 0.5
     with pytest.raises(UsageError, match=r"is .*/one/beside_two.py and not .*/two/beside_two.py, .* rename"):
         load_reward(find(own(uses, file="two/mine.py")))
 
@@ -173,6 +162,7 @@ class score(Arithmetic):
         ("def score(): raise SystemExit", "no task can be made of it: SystemExit"),
         ("class score:\n def __init__(self, sides): pass", "no task can be made of it: TypeError"),
         ("from prorl.envs import ProceduralTask\nclass score(ProceduralTask): pass", "abstract"),
+        (REFINED + "levels = ('easy', 'hard')", "ValueError: levels are whole numbers, not 'easy'"),
         (REFINED + "levels = ()", "the task has no problems: name at least one of its levels"),
         (REFINED + "domain = ['a']", r"domain must be a text, not \['a'\]"),
         (REFINED + "def __init__(self, weights): pass", r"__init__ must call super\(\).__init__\(weights\)"),
@@ -208,8 +198,6 @@ class Broken(ProceduralTask):
     [
         ("draft(f'{random()}', None, '', '1')", "1.0", "differs when it is made again"),
         ("draft(f'{rng.random()}', None, '', '1')", "3", "returned 3, not a score in [0, 1]"),
-        ("draft(f'{rng.random()}', None, '', '1')", "float('nan')", "returned nan, not a score"),
-        ("draft(f'{rng.random()}', None, '', '1')", "None", "could not tell"),
         ("draft(f'{rng.random()}', None, '', '1')", "1 / 0", "ZeroDivisionError"),
         ("draft(f'{rng.random()}', None, '', '1')", "exit(0)", "SystemExit"),
     ],
@@ -224,6 +212,7 @@ def test_a_check_finds_what_a_task_does_not_keep(own, generate, score, fault):
     [
         ("[][level]", "task Broken: generate at level 1 raised IndexError"),
         ("exit()", "task Broken: generate at level 1 raised SystemExit"),
+        ("draft('1 + 1', '2', '', 2)", "task Broken: answer must be a text, not 2"),
         ("'a text'", r"task Broken: generate must return draft\(…\), not str"),
         (
             "draft('always this', None, '', '1')",
@@ -248,6 +237,7 @@ def test_a_task_that_fails_where_a_measurement_asks_it_is_not_told_to_be_asked_l
     "text",
     [
         "def score(response, row, gold): return 0.25 if (response, row['b'], gold) == ('r', 2, 'g') else 0",
+        "\ufeffdef score(response, row, gold): return 0.25",  # a mark of the byte order is no part of a file
         "async def score(response, row, gold): return 0.25 if (response, row['b'], gold) == ('r', 2, 'g') else 0",
         "class Scorer:\n def __call__(self, response, row, gold): return 0.25\nscore = Scorer()",
         "from prorl.envs import Verdict\n"
@@ -261,14 +251,6 @@ def test_a_task_that_fails_where_a_measurement_asks_it_is_not_told_to_be_asked_l
 def test_the_forms_of_a_reward_function(own, text):
     verdict = load_reward(find(own(text)))("r", {"prompt": "p", "b": 2}, "g")
     assert (verdict.score, verdict.status) == (0.25, "wrong")
-
-
-def test_trl_s_form_gets_messages_where_the_prompt_is_messages(own):
-    place = own(
-        "def score(prompts, completions, **columns): return [float(completions[0][0]['content'] == 'r')]"
-    )
-    row = {"prompt": [{"role": "user", "content": "p"}]}
-    assert load_reward(find(place))("r", row, None).status == "ok"
 
 
 CLIENT = """

@@ -94,7 +94,7 @@ def test_a_folder_is_a_task_whose_own_solution_passes(task):
     problem = task.problem(0, *task.splits)
     assert problem.prompt == f"Write 1 to score.txt.\n\n{FORM}"
     found = check_task(task, 1)
-    assert (found.faults, found.with_solution, found.domain) == ((), 1, "code")
+    assert (found.faults, found.with_solution, task.domain) == ((), 1, "code")
 
 
 @pytest.mark.slow

@@ -9,6 +9,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from prorl.envs.datasets.catalogue import SourceRequest
+from prorl.envs.datasets.prepare import DatasetTask, prepare
+from prorl.envs.types import Problem
+
 Row = dict[str, Any]
 
 
@@ -174,6 +178,18 @@ def write_jsonl(path: Path, rows: Sequence[Mapping[str, Any]]) -> str:
     """Write rows as JSONL and return the path as a recipe would say it."""
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     return str(path)
+
+
+def prepared(folder: Path, rows: Sequence[Row], name: str = "mine", **asked: Any) -> DatasetTask:
+    """Rows as a task, prepared into a folder as is asked."""
+    request = SourceRequest(name=name, path=write_jsonl(folder / "rows.jsonl", rows), **asked)
+    prepare([request], folder, lambda *_: None)
+    return DatasetTask(name, folder)
+
+
+def all_problems(task: DatasetTask) -> list[Problem]:
+    splits = sorted(task.splits)
+    return [task.problem(index, split) for split in splits for index in range(task.row_count(split))]
 
 
 def write_parquet(path: Path, rows: Sequence[Row]) -> str:

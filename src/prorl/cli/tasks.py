@@ -85,11 +85,12 @@ def check(
     with progress_console(as_json).progress("checking") as progress:
         for done, (name, make) in enumerate(chosen.items(), start=1):
             progress(done, len(chosen), name)
-            found = check_task(make(), problems)
-            solved = (None, None) if found.faults else (found.with_solution, found.problems)
-            measured = (found.baseline.score, 1e3 * found.generate_seconds, 1e3 * found.verify_seconds)
+            task = make()
+            found = check_task(task, problems)
+            solved = (None, None) if found.faults else (found.with_solution, problems)
+            measured = (found.baseline, 1e3 * found.generate_seconds, 1e3 * found.verify_seconds)
             numbers = (Number(value=value, form=".2f") for value in measured)
-            rows.append((found.name, found.domain, *solved, *numbers, "; ".join(found.faults)))
+            rows.append((task.name, task.domain, *solved, *numbers, "; ".join(found.faults)))
             broken += bool(found.faults)
     titles = ("best constant answer", "problem, ms", "verdict, ms")
     columns = ("task", "domain", "solved", "of", *titles, "faults")

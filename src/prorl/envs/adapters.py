@@ -12,7 +12,7 @@ from typing import Any
 from prorl.envs.datasets.catalogue import Kind
 from prorl.envs.errors import UsageError
 from prorl.envs.grading import check_kind, grade
-from prorl.envs.types import Split, Task, Verdict
+from prorl.envs.types import Split, Task
 
 TrlReward = Callable[..., list[float | None]]
 
@@ -39,19 +39,17 @@ def trl_reward(judge: Kind | Task, *, answer: str = "answer", options: str = "op
     else:
         needed, way = ["index", "split"], "train on the rows that task_rows gives"
 
-    def one(text: str, prompt: str, row: dict[str, Any]) -> Verdict:
-        if isinstance(judge, str):
-            offered = row[options] if judge == "choice" else None
-            return grade(judge, row[answer], text, prompt=prompt, options=offered)
-        return judge.verify(judge.problem(row["index"], row["split"]), text)
-
     def reward(prompts: Sequence[Any], completions: Sequence[Any], **columns: Any) -> list[float | None]:
         if absent := [name for name in needed if name not in columns]:
             raise UsageError(f"the data has no column {' and no '.join(absent)}: {way}")
         scores: list[float | None] = []
         for place, (prompt, completion) in enumerate(zip(prompts, completions, strict=True)):
-            row = {name: columns[name][place] for name in needed}
-            verdict = one(_last_text(completion), _last_text(prompt), row)
+            text, row = _last_text(completion), {name: columns[name][place] for name in needed}
+            if isinstance(judge, str):
+                offered = row[options] if judge == "choice" else None
+                verdict = grade(judge, row[answer], text, prompt=_last_text(prompt), options=offered)
+            else:
+                verdict = judge.verify(judge.problem(row["index"], row["split"]), text)
             scores.append(None if verdict.status == "error" else verdict.score)
         return scores
 

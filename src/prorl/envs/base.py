@@ -20,8 +20,8 @@ from prorl.envs.seeds import generator, purpose
 from prorl.envs.types import Problem, Solution, Split, Verdict
 
 BUCKETS = 20
-VALIDATION_BUCKETS = frozenset({0, 1})  # 10 %: validations during the run, by which the run is steered
-TEST_BUCKETS = frozenset({2, 3})  # 10 %: the final measurement, which nothing in the run sees
+# 10 %: validations, by which the run is steered; 10 %: the final measurement, which nothing in the run sees
+HELD_OUT: Mapping[int, Split] = {0: "validation", 1: "validation", 2: "test", 3: "test"}
 MAX_REDRAWS = 10_000
 
 LevelWeights = tuple[tuple[int, float], ...]
@@ -75,8 +75,7 @@ def canonical(prompt: str) -> str:
 def split_of(prompt: str) -> Split:
     """The split of a prompt; out-of-domain levels are apart by construction."""
     digest = hashlib.blake2b(canonical(prompt).encode(), digest_size=8).digest()
-    bucket = int.from_bytes(digest, "big") % BUCKETS
-    return "validation" if bucket in VALIDATION_BUCKETS else "test" if bucket in TEST_BUCKETS else "train"
+    return HELD_OUT.get(int.from_bytes(digest, "big") % BUCKETS, "train")
 
 
 class ProceduralTask(ABC):
@@ -121,7 +120,7 @@ class ProceduralTask(ABC):
         """Draw one problem of a difficulty level, using no other randomness than `rng`."""
 
     @abstractmethod
-    def score(self, payload: Any, answer: str) -> float:
+    def score(self, payload: Any, answer: str) -> float | Verdict:
         """Score an extracted answer in [0, 1] by the definition of the problem, never executed in this process."""
 
     def problem(self, index: int, split: Split, weights: LevelWeights | None = None) -> Problem:
@@ -153,7 +152,6 @@ class ProceduralTask(ABC):
             level = draw_level()
             found = self._generated(rng, level)
             if split in ("ood", split_of(found.prompt)):
-                self._require_plain(found.payload)
                 return Problem(
                     task=self.name,
                     domain=self.domain,
@@ -183,15 +181,13 @@ class ProceduralTask(ABC):
             said |= {"steps": found.solution.steps, "answer": found.solution.answer}
         if wrong := next((name for name, text in said.items() if not isinstance(text, str)), None):
             raise UsageError(f"task {self.name}: {wrong} must be a text, not {said[wrong]!r}")
-        return found
-
-    def _require_plain(self, payload: Any) -> None:
         try:
-            pickle.dumps(payload)
+            pickle.dumps(found.payload)
         except Exception as error:  # of any type, by what the payload holds
             raise UsageError(
                 f"task {self.name}: the payload must be plain data, as it is sent to the judges: {error}"
             ) from error
+        return found
 
     def verify(self, problem: Problem, text: str) -> Verdict:
         """Extract the answer and score it; no answer is wrong, and a `score` that raises or is none is an error."""
@@ -201,7 +197,7 @@ class ProceduralTask(ABC):
         try:
             return verdict_of(self.score(problem.payload, answer), self.pass_threshold)
         except Exception as error:
-            return Verdict(score=0.0, status="error", note=f"{type(error).__name__}: {error}"[:200])
+            return Verdict(score=0.0, status="error", note=f"{type(error).__name__}: {error}")
 
 
 class FixedTask(ABC):
@@ -228,8 +224,7 @@ class FixedTask(ABC):
         if split not in self.splits:
             raise ValueError(f"task {self.name} has no {split} problems")
         key = self._by_split[split][index % self.row_count(split)]
-        place: dict[str, Any] = {"task": self.name, "domain": self.domain, "index": index, "split": split}
-        return Problem(**place, level=0, **self.ask(key))
+        return Problem(task=self.name, domain=self.domain, index=index, split=split, level=0, **self.ask(key))
 
     def problem_at(self, index: int, level: int) -> Problem:
         """There are no levels: always a `ValueError`."""

@@ -24,29 +24,18 @@ SPLIT_ORDER: tuple[Split, ...] = ("train", "ood", "test", "validation")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Baseline:
-    """A constant answer and its mean score."""
-
-    answer: str
-    score: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class TaskCheck:
     """What was found on some problems of one task; times in seconds per problem and per response."""
 
-    name: str
-    domain: str
-    problems: int
     with_solution: int  # problems with a known solution
-    baseline: Baseline
+    baseline: float  # mean score of the best constant answer
     generate_seconds: float
     verify_seconds: float
     faults: tuple[str, ...]  # empty: the task keeps its promises
 
 
-def constant_baseline(task: Task, problems: Sequence[Problem]) -> Baseline:
-    """What the best answer that ignores the question earns on n problems; too high by about 1/n.
+def constant_baseline(task: Task, problems: Sequence[Problem]) -> tuple[str, float]:
+    """The best answer that ignores the question and its mean score on n problems; too high by about 1/n.
 
     Tried are the known solutions' answers and a few stock ones.
     """
@@ -55,8 +44,7 @@ def constant_baseline(task: Task, problems: Sequence[Problem]) -> Baseline:
         answer: fmean(_verdict(task, problem, respond("", answer), []).score for problem in problems)
         for answer in answers
     }
-    best = max(scores, key=lambda answer: (scores[answer], answer))
-    return Baseline(answer=best, score=scores[best])
+    return max(scores.items(), key=lambda item: (item[1], item[0]))
 
 
 def check_task(task: Task, problems: int = 20) -> TaskCheck:
@@ -65,13 +53,10 @@ def check_task(task: Task, problems: int = 20) -> TaskCheck:
     begin = time.perf_counter()
     asked = [task.problem(index, split) for index in range(problems)]
     generated = time.perf_counter()
-    baseline = constant_baseline(task, asked)
+    constant, baseline = constant_baseline(task, asked)
     spent: list[float] = []
-    faults = tuple(dict.fromkeys(_faults(task, asked, baseline, spent)))
+    faults = tuple(dict.fromkeys(_faults(task, asked, constant, baseline, spent)))
     return TaskCheck(
-        name=task.name,
-        domain=task.domain,
-        problems=problems,
         with_solution=sum(problem.solution is not None for problem in asked),
         baseline=baseline,
         generate_seconds=(generated - begin) / problems,
@@ -80,7 +65,9 @@ def check_task(task: Task, problems: int = 20) -> TaskCheck:
     )
 
 
-def _faults(task: Task, problems: Sequence[Problem], baseline: Baseline, spent: list[float]) -> Iterator[str]:
+def _faults(
+    task: Task, problems: Sequence[Problem], constant: str, baseline: float, spent: list[float]
+) -> Iterator[str]:
     if any(task.problem(problem.index, problem.split) != problem for problem in problems):
         yield "a problem differs when it is made again: use no randomness but the given generator"
     for problem in problems:
@@ -98,8 +85,8 @@ def _faults(task: Task, problems: Sequence[Problem], baseline: Baseline, spent: 
                 yield f"{name} scores"
     if _verdict(task, problems[0], FREE_TEXT, spent).answered:
         return
-    if len({one.prompt for one in problems}) >= FEWEST and baseline.score >= task.pass_threshold:
-        yield f"the constant answer {baseline.answer[:20]!r} solves every problem"
+    if len({one.prompt for one in problems}) >= FEWEST and baseline >= task.pass_threshold:
+        yield f"the constant answer {constant[:20]!r} solves every problem"
     tricks = {repr(trick[:20]): [trick] * len(problems) for trick in (*TRICKS, *STOCK_ANSWERS)}
     lines = [problem.prompt.strip().splitlines()[-ECHOED_LINES:] for problem in problems]
     for place in range(1, max(map(len, lines)) + 1):
@@ -110,7 +97,7 @@ def _faults(task: Task, problems: Sequence[Problem], baseline: Baseline, spent: 
         verdicts = [_verdict(task, problem, respond("", answer), spent) for problem, answer in asked]
         if any(verdict.status == "error" for verdict in verdicts):
             yield f"the verifier fails on {name}"
-        if fmean(verdict.score for verdict in verdicts) > baseline.score:
+        if fmean(verdict.score for verdict in verdicts) > baseline:
             yield f"{name} earns more than the best constant answer"
 
 

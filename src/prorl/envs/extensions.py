@@ -79,12 +79,10 @@ def find(use: str) -> Extension:
     place, name = _parts(use)
     if not place or not (name.isidentifier() or place in (ENVIRONMENTS, FOLDERS)):
         raise UsageError(f"{use!r}: say {FORMS}")
-    if place == FOLDERS:
-        if not Path(name).is_dir():
-            raise UsageError(f"{use}: there is no such folder")
-        return Extension(use=use)
+    if place == FOLDERS and not Path(name).is_dir():
+        raise UsageError(f"{use}: there is no such folder")
     if not place.endswith(".py"):
-        if _spec(use) is None:
+        if place != FOLDERS and _spec(use) is None:
             raise UsageError(f"{use}: there is no module {_module(use)}: install it, or give FILE.py:NAME")
         return Extension(use=use)
     try:
@@ -175,7 +173,11 @@ def load_reward(extension: Extension) -> Reward:
 
 def awaited(found: Awaitable[Any]) -> Any:
     """What it gives. A thread keeps its event loop, as a client that a response made is of use to the next."""
-    return _runner(os.getpid(), threading.get_ident()).run(_result(found))
+
+    async def result() -> Any:
+        return await found
+
+    return _runner(os.getpid(), threading.get_ident()).run(result())
 
 
 def installed_tasks() -> Mapping[str, str]:
@@ -216,10 +218,6 @@ def _caller(function: Callable[..., Any]) -> Callable[[str, Mapping[str, Any], A
         )
     signature.bind("", {}, None)
     return function
-
-
-async def _result(found: Awaitable[Any]) -> Any:
-    return await found
 
 
 @cache

@@ -49,8 +49,13 @@ def folder(tmp_path):
     return tmp_path / "prepared"
 
 
-def test_training_data_is_split_by_its_questions_and_evaluation_data_is_all_test(source, folder):
-    training, evaluation = prepare([source("deepscaler"), source("aime24")], folder)
+def test_training_data_is_split_by_its_questions_evaluation_data_is_all_test_and_progress_is_told(
+    source, folder
+):
+    told = []
+    requests = [source("deepscaler"), source("aime24")]
+    training, evaluation = prepare(requests, folder, lambda name, rows: told.append((name, rows)))
+    assert told[-1] == ("deepscaler", 60)
     assert set(training.kept) == {"train", "validation", "test"}
     assert training.kept["train"] > 0.8 * training.rows
     assert evaluation.kept == {"test": 3}
@@ -95,14 +100,16 @@ def test_a_row_that_cannot_be_read_or_written_is_counted_and_shown(folder, tmp_p
         for n in range(9)
     ]
     bad = ['{"problem": "half a \\ud800 pair", "answer": "1"}', '{"problem": 1', "\\x1b[31m"]
+    bad += ["[" * 5000, "\udcff\udcfe", "7"]
     path = tmp_path / "rows.jsonl"
-    path.write_text("\n".join([*good[:5], *bad, *good[5:]]))
+    path.write_text("\n".join([*good[:5], *bad, *good[5:]]), errors="surrogateescape")
     (done,) = prepare([SourceRequest(name="deepscaler", path=str(path))], folder)
-    assert done.rows == 12
+    assert done.rows == 15
     assert sum(done.kept.values()) == 9
     assert done.dropped == {
         "half a surrogate pair or bytes that are no UTF-8": 1,
-        "a line that is no JSON": 2,
+        "a line that is no JSON": 4,
+        "no JSON object": 1,
     }
     assert done.examples["a line that is no JSON"] == 'row 7, {"problem": 1'
     assert all(example.isprintable() for example in done.examples.values())
@@ -116,14 +123,6 @@ def test_cells_of_parquet_that_json_cannot_hold_cost_their_row(folder, tmp_path)
     path = write_parquet(tmp_path / "rows.parquet", [row])
     with pytest.raises(DataError, match=r"cells of a type that JSON does not have \(1\); row 1"):
         prepare([SourceRequest(name="mine", kind="instructions", path=str(path))], folder)
-
-
-def test_where_no_row_can_be_used_the_first_one_is_shown(source, folder):
-    bad = source("deepscaler", [{"problem": f"Why {n}?", "answer": "no one (knows"} for n in range(3)])
-    with pytest.raises(
-        DataError, match=r"a gold that fails its own verifier \(3\); row 1, .*no one \(knows'"
-    ):
-        prepare([bad], folder)
 
 
 @pytest.mark.parametrize(
@@ -152,12 +151,6 @@ def test_data_of_ones_own_with_columns_of_its_own(folder, tmp_path):
     (done,) = prepare([request], folder)
     assert done.rows == sum(done.kept.values()) == 5
     assert DatasetTask("laws", folder).domain == "stem"
-
-
-def test_progress_is_told(source, folder):
-    told = []
-    prepare([source("deepscaler")], folder, lambda name, rows: told.append((name, rows)))
-    assert told[-1] == ("deepscaler", 60)
 
 
 def test_what_has_not_changed_is_not_redone(source, folder):
@@ -230,10 +223,14 @@ def test_a_failure_midway_leaves_the_sources_before_it_and_no_part_of_its_own(so
     assert not prepare([source("amc23"), source("deepscaler")], folder)[0].redone
 
 
-def test_a_source_that_cannot_be_redone_is_not_left_stale(source, folder):
+def test_a_source_that_cannot_be_redone_is_not_left_stale_and_its_first_row_is_shown(source, folder):
     prepare([source("deepscaler")], folder)
-    with pytest.raises(DataError, match="none of its 1 rows can be used: no answer"):
-        prepare([source("deepscaler", [{"problem": "?", "answer": ""}])], folder)
+    bad = source("deepscaler", [{"problem": f"Why {n}?", "answer": "no one (knows"} for n in range(3)])
+    sentence = (
+        r"none of its 3 rows can be used: a gold that fails its own verifier \(3\); row 1, .*no one \(knows'"
+    )
+    with pytest.raises(DataError, match=sentence):
+        prepare([bad], folder)
     assert list(folder.iterdir()) == []
 
 

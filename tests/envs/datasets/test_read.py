@@ -32,8 +32,7 @@ def test_a_known_data_set_has_a_kind_of_its_own():
 
 
 def rows(name="deepscaler", **settings):
-    request = SourceRequest(name=name, **settings)
-    return [row for _, row in read(resolve(request), request)]
+    return [row for _, row in read(SourceRequest(name=name, **settings))]
 
 
 @pytest.mark.parametrize("write", [write_jsonl, write_parquet])
@@ -98,38 +97,31 @@ def test_a_cell_that_python_cannot_hold_is_one_sentence(tmp_path):
         rows(path=str(tmp_path / "rows.parquet"))
 
 
+OLYMPIAD = (
+    "Hothan/OlympiadBench, config OE_TO_maths_en_COMP, split train: no route to the hub)",
+    "hf download Hothan/OlympiadBench --repo-type dataset --local-dir DIR",
+    "tasks.olympiadbench.path=DIR",
+)
+OWN = {"kind": "math", "path": "data/tarin"}
+
+
 @pytest.mark.parametrize(
-    ("name", "parts"),
+    ("name", "own", "parts"),
     [
-        (
-            "olympiadbench",
-            [
-                "Hothan/OlympiadBench, config OE_TO_maths_en_COMP, split train: no route to the hub)",
-                "hf download Hothan/OlympiadBench --repo-type dataset --local-dir DIR",
-                "tasks.olympiadbench.path=DIR",
-            ],
-        ),
-        ("gpqa_diamond", ["hf auth login"]),
+        ("olympiadbench", {}, OLYMPIAD),
+        ("gpqa_diamond", {}, ["hf auth login"]),
+        ("mine", OWN, ["no route to the hub; data/tarin is no file or folder here either)"]),
     ],
 )
-def test_the_hub_out_of_reach_says_what_to_download_and_where_to_put_it(name, parts, monkeypatch):
+def test_the_hub_out_of_reach_says_what_to_download_and_where_to_put_it(name, own, parts, monkeypatch):
     def unreachable(*_, **__):
         raise ConnectionError("no route to the hub\nand much more")
 
     monkeypatch.setattr(datasets, "load_dataset", unreachable)
     with pytest.raises(DataError) as error:
-        rows(name)
+        rows(name, **own)
     assert [part for part in parts if part not in str(error.value)] == []
     assert "much more" not in str(error.value)
-
-
-def test_a_name_that_is_neither_on_the_hub_nor_here_is_told_as_both(monkeypatch):
-    def unknown(*_, **__):
-        raise FileNotFoundError("no such repository")
-
-    monkeypatch.setattr(datasets, "load_dataset", unknown)
-    with pytest.raises(DataError, match=r"no such repository; data/tarin is no file or folder here either\)"):
-        rows("mine", kind="math", path="data/tarin")
 
 
 def test_the_hub_is_asked_for_the_split_the_revision_and_no_more_than_the_limit(monkeypatch):
@@ -165,21 +157,6 @@ def test_a_json_array_is_read_row_by_row(text, tmp_path):
     row, broken = rows(path=str(tmp_path / "rows.json"))
     assert row == {"prompt": "1+1?", "answer": 2}
     assert isinstance(broken, Drop)
-
-
-def test_a_row_that_cannot_be_read_is_a_drop_and_those_around_it_are_kept(tmp_path):
-    lines = [
-        b'{"problem": "1+1?", "answer": 2}',
-        b"{'problem'",
-        b"[" * 5000,
-        b"\xff\xfe",
-        b"7",
-        b'{"problem": "?"}',
-    ]
-    (tmp_path / "rows.jsonl").write_bytes(b"\n".join(lines))
-    first, *dropped, last = rows(path=str(tmp_path / "rows.jsonl"))
-    assert (first, last) == ({"prompt": "1+1?", "answer": 2}, {"prompt": "?"})
-    assert list(map(str, dropped)) == [*["a line that is no JSON"] * 3, "no JSON object"]
 
 
 def test_a_csv_row_with_too_many_cells_or_a_very_long_one(tmp_path):

@@ -10,7 +10,7 @@ from prorl.envs.datasets.catalogue import SOURCES, DataError, SourceRequest
 from prorl.envs.datasets.prepare import DatasetTask, prepare
 from prorl.envs.extract import respond
 from prorl.envs.verifiers.programs import NeedsSandbox
-from support.data_rows import DEEPSCALER, ROWS, USABLE, eurus, write_jsonl
+from support.data_rows import DEEPSCALER, ROWS, USABLE, all_problems, eurus, prepared, write_jsonl
 
 TRICKS = ("", "0", "True", "A or B", "yes no", "```python\npass\n```", "\\boxed{}", "[1] [2] [3]")
 
@@ -38,18 +38,12 @@ def task(folder, run):
     return open_task
 
 
-def problems(task):
-    return [
-        task.problem(index, split) for split in sorted(task.splits) for index in range(task.row_count(split))
-    ]
-
-
 @pytest.mark.parametrize("name", sorted({*USABLE} - {"eurus2_code_validation"}))
 def test_known_answers_score_one_and_tricks_nothing(name, task):
     opened = task(name)
     assert opened.domain == SOURCES[name].domain
     assert isinstance(opened, NeedsSandbox)
-    asked = problems(opened)
+    asked = all_problems(opened)
     assert len(asked) == len(ROWS[name]), "none is dropped"
     for problem in asked:
         if problem.solution is not None:
@@ -62,10 +56,10 @@ def test_known_answers_score_one_and_tricks_nothing(name, task):
 
 def test_a_problem_is_a_pure_function_of_its_index_and_of_its_split(task):
     one, other = task("deepscaler"), task("deepscaler")
-    assert problems(one) == problems(other)
+    assert all_problems(one) == all_problems(other)
     size = one.row_count("train")
     assert one.problem(size + 3, "train").prompt == one.problem(3, "train").prompt
-    prompts = {problem.prompt for problem in problems(one)}
+    prompts = {problem.prompt for problem in all_problems(one)}
     assert len(prompts) == len(DEEPSCALER)
 
 
@@ -82,7 +76,7 @@ def test_there_are_neither_levels_nor_splits_without_rows(task):
 def test_a_problem_travels_without_its_tests(run, tmp_path):
     big = "7 " * 40_000
     rows = [eurus("Count the sevens.", inputs=[big], outputs=["40000\n"])]
-    opened = prepared("eurus2_code_validation", rows, tmp_path, run=run)
+    opened = prepared(tmp_path, rows, "eurus2_code_validation")
     opened.run_program = run
     problem = opened.problem(0, "test")
     assert len(pickle.dumps(problem)) < 1000
@@ -90,22 +84,16 @@ def test_a_problem_travels_without_its_tests(run, tmp_path):
     assert opened.verify(there, "```python\nprint(input().count('7'))\n```").score == 1
 
 
-def prepared(name, rows, folder, **settings):
-    request = SourceRequest(name=name, path=write_jsonl(folder / "rows.jsonl", rows))
-    prepare([request], folder / "prepared", lambda name, rows: None, **settings)
-    return DatasetTask(name, folder / "prepared")
-
-
 def test_payloads_are_found_in_every_row_group(monkeypatch, tmp_path):
     monkeypatch.setattr("prorl.envs.datasets.prepare.ROWS_PER_GROUP", 7)
-    opened = prepared("deepscaler", DEEPSCALER, tmp_path)
-    for problem in problems(opened):
+    opened = prepared(tmp_path, DEEPSCALER, "deepscaler")
+    for problem in all_problems(opened):
         assert opened.verify(problem, f"\\boxed{{{problem.solution.answer}}}").score == 1
 
 
 def test_data_that_changed_under_a_run_is_an_error_and_no_score(task, tmp_path):
     problem = task("aime24").problem(0, "test")
-    other = prepared("aime24", [{"problem": "What is 0 squared plus two?", "answer": 2}], tmp_path)
+    other = prepared(tmp_path, [{"problem": "What is 0 squared plus two?", "answer": 2}], "aime24")
     for stale in (problem, task("aime24").problem(2, "test")):
         assert other.verify(stale, "\\boxed{1}").status == "error"
 
@@ -125,7 +113,7 @@ def test_a_missing_or_damaged_file_says_what_to_do(tmp_path):
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_whatever_a_response_says_it_gets_a_score(name, text, task):
     opened = task(name)
-    for problem in problems(opened)[:4]:
+    for problem in all_problems(opened)[:4]:
         for response in (text, f"\\boxed{{{text}}}", respond("", text)):
             verdict = opened.verify(problem, response)
             assert 0 <= verdict.score <= 1

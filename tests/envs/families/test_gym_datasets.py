@@ -32,13 +32,6 @@ def test_working_by_hand(name, metadata, steps):
     assert ROWS[f"rg_{name}"].steps({"metadata": metadata}) == steps
 
 
-def test_unreduced_fractions_and_collapsed_sequences_are_not_used():
-    for bottom, sequence, usable in ((3, [1, 2, 4], True), (6, [4, 0, 0], False)):
-        fraction = {"simplified_numerator": 4, "simplified_denominator": bottom}
-        assert ROWS["rg_fraction_simplification"].usable({"metadata": fraction}) is usable
-        assert ROWS["rg_number_sequence"].usable({"metadata": {"sequence": sequence}}) is usable
-
-
 STRAY = ["X....", ".OX..", "XOO..", ".X.X.", "....."]  # D3 and A4 lend the two and the one their liberties
 CAUGHT = ["XX...", "XOX..", "XO...", ".X.O.", "....."]  # at C3 alone, and two stones
 
@@ -46,6 +39,10 @@ CAUGHT = ["XX...", "XOX..", "XO...", ".X.O.", "....."]  # at C3 alone, and two s
 @pytest.mark.parametrize(
     ("name", "answer", "about", "usable"),
     [
+        ("fraction_simplification", "", {"simplified_numerator": 4, "simplified_denominator": 3}, True),
+        ("fraction_simplification", "", {"simplified_numerator": 4, "simplified_denominator": 6}, False),
+        ("number_sequence", "", {"sequence": [1, 2, 4]}, True),
+        ("number_sequence", "", {"sequence": [4, 0, 0]}, False),
         ("power_function", "9.0", {"base": -3, "exponent": 2}, False),
         ("power_function", "-27.0", {"base": -3, "exponent": 3}, True),
         ("power_function", "9.0", {"base": 3, "exponent": 2}, True),
@@ -72,7 +69,7 @@ CAUGHT = ["XX...", "XOX..", "XO...", ".X.O.", "....."]  # at C3 alone, and two s
         ),
     ],
 )  # fmt: skip
-def test_wrong_golds_of_the_library_are_not_used(name, answer, about, usable):
+def test_wrong_and_degenerate_entries_of_the_library_are_not_used(name, answer, about, usable):
     if isinstance(about, tuple):
         about = dict(zip(("premise1", "premise2", "conclusion"), about, strict=True))
     assert bool(ROWS[f"rg_{name}"].usable({"answer": answer, "metadata": about})) is usable

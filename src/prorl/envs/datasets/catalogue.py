@@ -122,7 +122,9 @@ KINDS: Mapping[Kind, Mapping[str, Any]] = _FILE["kinds"]
 
 
 def _source(name: str, facts: Mapping[str, Any]) -> Source:
-    return Source(name=name, **{"columns": _FILE["columns"][facts["layout"]], **facts})
+    columns = _FILE["columns"][facts["layout"]]
+    columns = _FILE["columns"][columns] if isinstance(columns, str) else columns
+    return Source(name=name, **{"columns": columns, **facts})
 
 
 SOURCES = MappingProxyType({name: _source(name, facts) for name, facts in _FILE["sources"].items()})
@@ -153,14 +155,14 @@ def resolve(request: SourceRequest) -> Source:
     return _source(name, {"use": "train", "licence": "your own", **facts})
 
 
-def read(source: Source, request: SourceRequest) -> Iterator[tuple[int, Row | Drop]]:
-    """The rows of a source as field → value with their numbers from 1, at most as many as the request's limit.
+def read(request: SourceRequest) -> Iterator[tuple[int, Row | Drop]]:
+    """The rows of the source that a request means as field → value with their numbers from 1, at most its limit.
 
     A row that cannot be read is a `Drop`. A field without its column in a row is missing there. Rows of the same file
     that belong to something else, which the source's `where` tells by their values, are passed over. Raises
     DataError: the data is out of reach or unreadable, or lacks a column.
     """
-    local = request.local
+    source, local = resolve(request), request.local
     raw = _published_rows(source, request) if local is None or local.is_dir() else file_rows(local)
     head = list(islice(raw, PEEK))
     if not head:

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from prorl.envs.base import FixedTask, canonical
-from prorl.envs.datasets.catalogue import VERSION, DataError, Drop, Source, SourceRequest, read, resolve
+from prorl.envs.datasets.catalogue import VERSION, DataError, Drop, SourceRequest, read, resolve
 from prorl.envs.datasets.convert import Prepared, convert, history_of
 from prorl.envs.extensions import Extension, load_reward
 from prorl.envs.files import replacing, sha256
@@ -81,25 +81,26 @@ def prepare(
     """
     folder.mkdir(parents=True, exist_ok=True)
     run = run or OwnSandbox()
-    sources = {request.name: resolve(request) for request in requests}
     reports: dict[str, SourceReport] = {}
     passages: Counter[bytes] = Counter()  # of the evaluation questions
     beside: list[str] = []  # hashes of the evaluation sets
-    for request in sorted(requests, key=lambda request: sources[request.name].use != "evaluation"):
-        source, path = sources[request.name], file_of(folder, request.name)
+    for request in sorted(requests, key=lambda request: resolve(request).use != "evaluation"):
+        source, path = resolve(request), file_of(folder, request.name)
         training = source.use == "train"
         # Whatever the rows depend on; of local files the content, not the name.
         content = [sha256(file) for file in request.files]
         others = [str(OVERLAP_WORDS), *beside] if training else []
-        fingerprint = _hash([_asked(source, request), content, others])
-        report = _up_to_date(path, source, fingerprint)
-        if report is None:
+        fingerprint = _hash([_asked(request), content, others])
+        report, stored = SourceReport(name=source.name, use=source.use), read_about(path, whole=True)
+        if stored.get("fingerprint") == fingerprint:
+            report.redone, report.examples = False, stored["examples"]
+            report.kept.update(stored["kept"])
+            report.dropped.update(stored["dropped"])
+        else:
             path.unlink(missing_ok=True)  # what cannot be redone is gone, rather than stale
-            report = SourceReport(name=source.name, use=source.use)
-            about = {"domain": source.domain, "asked": _asked(source, request), "fingerprint": fingerprint}
+            about = {"domain": source.domain, "asked": _asked(request), "fingerprint": fingerprint}
             counts = {"kept": report.kept, "dropped": report.dropped, "examples": report.examples}
-            rows = _usable_rows(source, request, run, passages, progress, report)
-            write_rows(path, rows, about | counts)
+            write_rows(path, _usable_rows(request, run, passages, progress, report), about | counts)
         reports[source.name] = report
         if not training:
             beside.append(sha256(path))
@@ -122,7 +123,7 @@ def describe_needs(requests: Sequence[SourceRequest], folder: Path) -> list[str]
         place = f"from {request.path}" if local else f"from the hub, {source.published}"
         gate = ", gated" if source.gated and not local else ""
         lacking = "there is no such file or folder" if local and not local.exists() else "not prepared"
-        state = "prepared" if _is_prepared(source, request, folder) else lacking
+        state = "prepared" if _is_prepared(request, folder) else lacking
         lines.append(
             f"{source.name} [{source.domain}, {source.use}] {place}; {rows}; licence {source.licence}{gate}; {state}"
             + (f" ({source.note})" if source.note else "")
@@ -148,7 +149,7 @@ def require_prepared(requests: Sequence[SourceRequest], folder: Path, recipe: st
 
 def missing(requests: Sequence[SourceRequest], folder: Path) -> list[str]:
     """The names of those sources that are not prepared as they are asked for now."""
-    return [request.name for request in requests if not _is_prepared(resolve(request), request, folder)]
+    return [request.name for request in requests if not _is_prepared(request, folder)]
 
 
 def passages_of(question: str) -> Iterator[bytes]:
@@ -172,7 +173,6 @@ def _digest(text: str) -> bytes:
 
 
 def _usable_rows(
-    source: Source,
     request: SourceRequest,
     run: Runner,
     passages: Counter[bytes],
@@ -180,22 +180,22 @@ def _usable_rows(
     report: SourceReport,
 ) -> Iterator[dict[str, str | None]]:
     """The usable rows of one source as the file holds them, counted in `report` while they pass."""
-    seen: set[bytes] = set()
+    layout, seen = resolve(request).layout, set[bytes]()
     letters: set[str] = set()  # of right options
-    for number, cells in read(source, request):
+    for number, cells in read(request):
         if report.rows % PROGRESS_EVERY == 0:
-            progress(source.name, report.rows)
+            progress(report.name, report.rows)
         try:
             if isinstance(cells, Drop):
                 raise cells
-            prepared = convert(source.layout, cells, run)
+            prepared = convert(layout, cells, run)
             if request.own:  # system prompts of the catalogue's sets are of their makers' own systems
                 prepared = replace(prepared, history=history_of(cells["prompt"]))
             key, asked = _key(prepared), canonical(conversation(prepared.history, prepared.question))
             if (question := _digest(asked)) in seen:
                 raise Drop("duplicate")
             seen.add(question)
-            if source.use == "train" and overlaps(prepared.question, passages):
+            if report.use == "train" and overlaps(prepared.question, passages):
                 raise Drop("overlaps an evaluation set")
             check_gold(prepared.payload, prepared.prompt)
         except Drop as drop:
@@ -203,7 +203,7 @@ def _usable_rows(
             report.examples.setdefault(str(drop), f"row {number}, {_beginning(drop.row or str(cells))}")
             continue
         bucket, known = derive("data split", asked) % 20, prepared.solution
-        split = "test" if source.use == "evaluation" else BUCKETS.get(bucket, "train")
+        split = "test" if report.use == "evaluation" else BUCKETS.get(bucket, "train")
         report.kept[split] += 1
         letters.add(prepared.payload["gold"] if prepared.payload["kind"] == "choice" else "")
         yield {
@@ -215,32 +215,24 @@ def _usable_rows(
             "solution": json.dumps(asdict(known)) if known else None,
             "history": json.dumps(prepared.history) if prepared.history else None,
         }
-    progress(source.name, report.rows)
+    progress(report.name, report.rows)
     if report.kept.total() >= ENOUGH_ROWS and len(letters) == 1 and letters != {""}:
         raise DataError(
-            f"{source.name}: the right option is {letters.pop()} in all of its {report.kept.total()} rows, which "
+            f"{report.name}: the right option is {letters.pop()} in all of its {report.kept.total()} rows, which "
             "a policy learns without reading them: shuffle the options of each row"
         )
     if not report.kept:
         reasons = ", ".join(f"{reason} ({times})" for reason, times in report.dropped.most_common(3))
         first = next((f"; {example}" for example in report.examples.values()), "")
         raise DataError(
-            f"{source.name}: none of its {report.rows} rows can be used: {reasons or 'it is empty'}{first}"
+            f"{report.name}: none of its {report.rows} rows can be used: {reasons or 'it is empty'}{first}"
         )
 
 
-def _up_to_date(path: Path, source: Source, fingerprint: str) -> SourceReport | None:
-    about = read_about(path, whole=True)
-    if about.get("fingerprint") != fingerprint:
-        return None
-    counts = {"kept": Counter(about["kept"]), "dropped": Counter(about["dropped"])}
-    return SourceReport(name=source.name, use=source.use, redone=False, examples=about["examples"], **counts)
-
-
-def _asked(source: Source, request: SourceRequest) -> str:
+def _asked(request: SourceRequest) -> str:
     """Identity of what is asked for; a local path counts only as such, since files move."""
     settings = replace(request, path=request.path and ("local" if request.local else request.path))
-    return _hash([VERSION, asdict(source), asdict(settings)])
+    return _hash([VERSION, asdict(resolve(request)), asdict(settings)])
 
 
 def _hash(facts: Any) -> str:
@@ -267,8 +259,8 @@ def _beginning(text: str) -> str:
     return line if len(line) <= EXAMPLE_CHARS else line[:EXAMPLE_CHARS] + "…"
 
 
-def _is_prepared(source: Source, request: SourceRequest, folder: Path) -> bool:
-    return read_about(file_of(folder, source.name)).get("asked") == _asked(source, request)
+def _is_prepared(request: SourceRequest, folder: Path) -> bool:
+    return read_about(file_of(folder, request.name)).get("asked") == _asked(request)
 
 
 # One Parquet file per source, whole or not there, and its rows as a task

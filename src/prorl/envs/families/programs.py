@@ -11,10 +11,9 @@ from operator import add, floordiv, mod, mul, sub
 from random import Random
 from typing import Any, NamedTuple
 
-from prorl.envs.base import NO_ANSWER, Draft, ProceduralTask, draft
-from prorl.envs.extract import extract_answer
+from prorl.envs.base import Draft, ProceduralTask, draft
 from prorl.envs.sandbox.jobs import Limits
-from prorl.envs.types import Problem, Verdict
+from prorl.envs.types import Verdict
 from prorl.envs.verifiers.programs import OwnSandbox, Runner, Tests, judge_program
 
 Program = tuple[str, ...]
@@ -196,17 +195,11 @@ class OneLiner(ProceduralTask):
         payload = _draw_tests(rng, expression, shown)
         return draft(f"{examples} f=?", payload, _working(expression, shown), show(expression))
 
-    def score(self, payload: Any, answer: str) -> float:
-        """The share of hidden tests passed; a failure of the sandbox passes none."""
-        return self._judge(payload, answer).score
+    def score(self, payload: Any, answer: str) -> Verdict:
+        """The share of hidden tests passed, remembered, as rollouts of one problem often agree.
 
-    def verify(self, problem: Problem, text: str) -> Verdict:
-        """Extract the expression and run it; a failure of the sandbox is an error, not a score."""
-        answer = extract_answer(text)
-        return NO_ANSWER if answer is None else self._judge(problem.payload, answer)
-
-    def _judge(self, payload: Any, answer: str) -> Verdict:
-        """The verdict on one answer, remembered, as rollouts of one problem often agree."""
+        A failure of the sandbox is an error.
+        """
         known = self._judged.get((payload, answer))
         if known is not None:
             return known
