@@ -305,8 +305,8 @@ def _results(story: RunHistory, model: Exported) -> Iterator[str]:
         yield from map(plain, cut_otherwise(story))
     for found in model.gains:
         yield (
-            f"{plain(found.title)}, base against step {found.step} on the same problems, which nothing in the run "
-            "saw; gains in points with 95 % intervals over problems."
+            f"{plain(found.title)}, base against step {found.pair.trained.step} on the same problems, which nothing "
+            "in the run saw; gains in points with 95 % intervals over problems."
         )
         yield to_markdown(gain_table(found, ""))
     if best is None and not model.gains:
@@ -357,7 +357,7 @@ def _limits(story: RunHistory, config: RunConfig, model: Exported) -> Iterator[s
         for worse in (one for one in found.rows[-1].differences if one.high < 0):
             yield (
                 f"It does worse than its base at pass@{worse.k} on the {NAMES[found.part]} problems of "
-                f"{found.evaluation}: {worse.base:.1%} → {worse.trained:.1%}."
+                f"{found.pair.evaluation}: {worse.base:.1%} → {worse.trained:.1%}."
             )
     alarms = [event.detector for event in story.of(Intervened) if event.detector != "command"]
     if hacking := alarms.count("reward_hacking"):

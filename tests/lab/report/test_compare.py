@@ -163,7 +163,7 @@ def test_what_was_asked_otherwise_is_another_table():
         gains(Pair(evaluation="m", base=evaluation(of, step=None), trained=evaluation(of)))
         for of in ([result(0, 1)], [result(0, 1, task="other")])
     )
-    cooler = replace(one[0], sampling=", temperature 0.6")
+    cooler = replace(one[0], pair=replace(one[0].pair, sampling=", temperature 0.6"))
     found = comparison([story(), story(), story()], [one, other, [cooler]])
     kind = "m: 1 held-out problem of"
     named = [table.title for table in found if table.title.startswith("m: ")]

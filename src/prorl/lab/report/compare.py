@@ -136,7 +136,7 @@ def _end(runs: Sequence[RunHistory]) -> Rows:
 
 def _measured(runs: Sequence[Gains | None]) -> Rows:
     means = [{of_k.k: of_k for of_k in found.rows[-1].differences} if found else {} for found in runs]
-    yield "after step", _numbers(COUNT, runs, lambda found: found.step)
+    yield "after step", _numbers(COUNT, runs, lambda found: found.pair.trained.step)
     for k in dict.fromkeys(k for mean in means for k in mean):
         at_k = [mean.get(k) for mean in means]
         yield f"pass@{k}, base", _numbers(SHARE, at_k, lambda found: found.base)
