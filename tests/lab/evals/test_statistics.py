@@ -33,9 +33,10 @@ KS = (1, 2, 16)
 def test_a_curve_is_the_mean_over_problems_within_its_interval():
     problems = results([0, 4, 16, 1])
     found = curve(problems, KS)
-    for k, rate, low, high in zip(KS, found.rates, found.low, found.high, strict=True):
-        assert rate == pytest.approx(sum(pass_at_k(16, c, k) for c in (0, 4, 16, 1)) / 4)
-        assert low <= rate <= high
+    assert [at.k for at in found] == list(KS)
+    for at in found:
+        assert at.rate == pytest.approx(sum(pass_at_k(16, c, at.k) for c in (0, 4, 16, 1)) / 4)
+        assert at.low <= at.rate <= at.high
 
 
 def test_domains_weigh_alike_and_their_rates_are_those_of_validations():
@@ -52,7 +53,7 @@ def test_of_answered_responses_the_format_is_no_longer_seen():
     silent, mixed = result(0, 16, index=0, unanswered=16), result(4, 16, index=1, unanswered=12)
     (left,) = answered_only([silent, mixed])
     assert (left.samples, left.solved, left.unanswered) == (4, 4, 0)
-    assert curve([left], (1,)).rates == (1.0,)
+    assert mean_rates([left], (1,)) == [1.0]
     assert unanswered_share([silent, mixed]) == 28 / 32
 
 

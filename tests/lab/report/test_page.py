@@ -96,7 +96,7 @@ def test_a_band_goes_along_the_upper_ends_and_back_along_the_lower_ones():
     line = curve(PROBLEMS, (1, 4, 16))
     band, drawn_line = curve_traces(drawn([BASE])[0], line, 1)
     assert band["x"] == [1, 4, 16, 16, 4, 1]
-    assert band["y"] == [*line.high, *reversed(line.low)]
+    assert band["y"] == [*(at.high for at in line), *(at.low for at in reversed(line))]
     assert (band["xaxis"], drawn_line["yaxis"]) == ("x2", "y2")
 
 

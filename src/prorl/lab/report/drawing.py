@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 from prorl.envs.files import storable
 from prorl.lab.evals.evaluation_store import BASE, Evaluation
-from prorl.lab.evals.problems import Part, ProblemResult
 
 if TYPE_CHECKING:
-    from prorl.lab.evals.statistics import Curve  # imports numpy, which the dashboard does without
+    from prorl.lab.evals.statistics import Point  # imports numpy, which the dashboard does without
 
 PALETTE = ("#2f74c0", "#d9622b", "#1f9a85", "#b8508f", "#a5821a", "#6a63c6", "#5f8a2e", "#7d858f")
 """Colours of runs or series, in order; each has at least 3:1 contrast on white and on the dark page."""
@@ -95,23 +94,10 @@ def band(name: str, color: str, xs: Sequence[float], ys: Sequence[float | None])
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drawn:
-    """A model as figures show it."""
+    """A model as figures show it: the base in grey."""
 
     color: str
     evaluation: Evaluation
-
-    @property
-    def is_base(self) -> bool:
-        """Whether the others are compared with it."""
-        return self.evaluation.model == BASE
-
-    def of(self, *parts: Part, domain: str = "", task: str = "") -> list[ProblemResult]:
-        """Its problems of these parts, all or those of a domain or task."""
-        return [
-            one
-            for one in self.evaluation.problems
-            if one.part in parts and domain in ("", one.domain) and task in ("", one.task)
-        ]
 
 
 def drawn(evaluations: Sequence[Evaluation]) -> list[Drawn]:
@@ -147,38 +133,42 @@ def _on_ramp(place: float) -> str:
 # -- panels
 
 
-def curve_traces(model: Drawn, curve: Curve, panel: int) -> list[Trace]:
+def curve_traces(model: Drawn, curve: Sequence[Point], panel: int) -> list[Trace]:
     """A line with its interval as a band, in a panel counted from 0; the first panel's lines are the legend's."""
     shared = _of_model(model, panel)
-    xs, ys = [*curve.ks, *reversed(curve.ks)], [*curve.high, *reversed(curve.low)]
+    ks = [at.k for at in curve]
+    outline = [at.high for at in curve] + [at.low for at in reversed(curve)]
     line = shared | {
         "mode": "lines+markers",
-        "x": curve.ks,
-        "y": curve.rates,
-        "customdata": list(zip(curve.low, curve.high, strict=True)),
+        "x": ks,
+        "y": [at.rate for at in curve],
+        "customdata": [(at.low, at.high) for at in curve],
         "hovertemplate": "%{y:.1%} (%{customdata[0]:.1%} to %{customdata[1]:.1%})",
-        "line": {"color": model.color, "width": 2.2, "dash": "dot" if model.is_base else "solid"},
+        "line": {"color": model.color, "width": 2.2, "dash": "dot" if model.color == GREY else "solid"},
         "marker": {"color": model.color, "size": 5},
     }
-    return [shared | band(shared["name"], model.color, xs, ys), line]
+    return [shared | band(shared["name"], model.color, ks + ks[::-1], outline), line]
 
 
-def dots(model: Drawn, rows: Sequence[str], found: Sequence[Curve], panel: int) -> Trace:
-    """A dot per row with its interval: the first rate of each curve."""
-    rates = [(curve.rates[0], curve.low[0], curve.high[0]) for curve in found]
+def dots(model: Drawn, rows: Mapping[str, Point], panel: int) -> Trace:
+    """A dot per row with its interval."""
     return _of_model(model, panel) | {
         "mode": "markers",
-        "x": [rate for rate, _, _ in rates],
-        "y": [label(row) for row in rows],
+        "x": [at.rate for at in rows.values()],
+        "y": [*map(label, rows)],
         "error_x": {
             "type": "data",
             "symmetric": False,
             "color": faded(model.color, 0.5),
             "thickness": 2,
-            "array": [high - rate for rate, _, high in rates],
-            "arrayminus": [rate - low for rate, low, _ in rates],
+            "array": [at.high - at.rate for at in rows.values()],
+            "arrayminus": [at.rate - at.low for at in rows.values()],
         },
-        "marker": {"color": model.color, "size": 10, "symbol": "circle-open" if model.is_base else "circle"},
+        "marker": {
+            "color": model.color,
+            "size": 10,
+            "symbol": "circle-open" if model.color == GREY else "circle",
+        },
         "hovertemplate": "%{y}: %{x:.1%}",
     }
 
