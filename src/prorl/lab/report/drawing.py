@@ -37,7 +37,7 @@ Trace = dict[str, Any]
 
 
 def template(theme: str) -> dict[str, Any]:
-    """The plotly template of a theme, `light` or `dark`."""
+    """The plotly template of a theme, `light` or `dark`; page.js leaves the paper transparent."""
     axis = {
         "gridcolor": GRID[theme],
         "linecolor": GRID[theme],
@@ -54,8 +54,6 @@ def template(theme: str) -> dict[str, Any]:
     legend = {"orientation": "h", "x": 0, "xanchor": "left", "y": 1.02, "yanchor": "bottom"}
     layout = {
         "font": {"family": FONT, "size": 12, "color": INK[theme]},
-        "paper_bgcolor": PAPER[theme],
-        "plot_bgcolor": PAPER[theme],
         "colorway": list(PALETTE),
         "margin": {"l": 48, "r": 14, "t": 10, "b": 40},
         "height": HEIGHT,

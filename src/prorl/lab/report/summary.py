@@ -49,6 +49,9 @@ def _one(run: RunHistory) -> str:
         f"<div><dt>{escape(name)}</dt><dd>{escape(value)}<small>{escape(about)}</small></dd></div>"
         for name, value, about in _facts(run)
     )
+    calm = paragraph("Nothing stands out.", tone="good")
+    if len(run.steps) < 2 * SPAN:
+        calm = paragraph("Too few steps to say.", tone="soft")
     parts = [
         paragraph(_trained(run)),
         f'<dl class="facts">{"".join(cards)}</dl>',
@@ -56,7 +59,7 @@ def _one(run: RunHistory) -> str:
         paragraph(f"{happened}." if happened else "Plain training: no reset, no intervention, no command."),
         decided if marks else "",
         heading("Worth a look"),
-        bullets(grave(run), tone="bad") + bullets(remarks(run), tone="warn") or _calm(run),
+        bullets(grave(run), tone="bad") + bullets(remarks(run), tone="warn") or calm,
     ]
     return "".join(parts)
 
@@ -92,17 +95,10 @@ def _is_trained(name: str, settings: Mapping[str, Any]) -> bool:
     return name not in SOURCES or SOURCES[name].use == "train"
 
 
-def _calm(run: RunHistory) -> str:
-    if len(run.steps) < 2 * SPAN:
-        return paragraph("Too few steps to say.", tone="soft")
-    return paragraph("Nothing stands out.", tone="good")
-
-
 def _facts(run: RunHistory) -> Iterator[tuple[str, str, str]]:
     """Numbers that are seen first: what it is, the number, a remark below it."""
     yield "Steps", _progress(run), run.health
-    scores = _validation(run)
-    if scores:
+    if scores := _validation(run):
         (first_step, first), (last_step, last) = scores[0], scores[-1]
         best = f"; best {run.best.score:.1%} at {run.best.step}" if run.best else ""
         about = f"step {first_step} → {last_step}{best}"
@@ -133,8 +129,7 @@ def _seeds(group: Group) -> str:
 
 
 def _validation(run: RunHistory) -> list[tuple[int, float]]:
-    scores = zip(run.validations.steps, run.validations.get("score"), strict=True)
-    return [(step, score) for step, score in scores if math.isfinite(score)]
+    return [(one.step, one.score) for one in run.of(Validated) if math.isfinite(one.score)]
 
 
 def _progress(run: RunHistory) -> str:
@@ -157,12 +152,11 @@ def remarks(run: RunHistory) -> list[str]:
 
 def cut_otherwise(run: RunHistory) -> list[str]:
     """Where validations began to be cut off at another length: no difference across such a place is the policy's."""
-    validations = [event for event in run.events if isinstance(event, Validated)]
     return [
         f"Validations up to step {before.step} are cut off at {before.response_limit:,} tokens and those from step "
         f"{after.step} on at {after.response_limit:,}, as sampling.response_limit was changed between: they are not "
         "comparable."
-        for before, after in pairwise(validations)
+        for before, after in pairwise(run.of(Validated))
         if before.response_limit and after.response_limit and before.response_limit != after.response_limit
     ]
 
