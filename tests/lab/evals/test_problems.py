@@ -4,8 +4,6 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from prorl.envs.base import split_of
 from prorl.envs.mixture import Mixture
@@ -35,12 +33,11 @@ def sat(
     script: list[list[str]],
     *,
     threshold: Callable[[str], float] = lambda task: 1.0,
-    shuffle: int | None = None,
     limit: int = 100,
     renderer: FakeRenderer | None = None,
 ) -> tuple[ProblemResult, ...]:
     """The validation in which problem k got the answers of script[k]."""
-    worker = scripted_sampler(lambda draw, sample: script[draw][sample], shuffle=shuffle)
+    worker = scripted_sampler(lambda draw, sample: script[draw][sample])
     groups = sample_problems(
         replace(worker, renderer=renderer or worker.renderer),
         PROBLEMS[: len(script)],
@@ -130,12 +127,6 @@ def test_responses_that_could_not_be_judged_do_not_count():
     assert [(f.index, f.samples, f.solved, f.errors) for f in found] == [(40, 2, 1, 1), (42, 3, 3, 0)]
 
 
-@given(st.integers(0, 1000))
-def test_results_do_not_depend_on_the_order_of_completion(shuffle):
-    script = [["1", "0", "0"], ["1", "1", SILENT], ["0.5", BROKEN, "1"]]
-    assert sat(script, shuffle=shuffle) == sat(script)
-
-
 def test_an_validation_without_any_verdict_is_an_error_with_the_verifiers_reason():
     with pytest.raises(VerifierError, match="the verifier failed"):
         sat([[BROKEN] * 2] * 2)
@@ -154,7 +145,7 @@ WEIGHTS = {"arithmetic": 1.0, "linear_equation": 3.0, "word_list": 2.0, "blicket
 TASKS = Mixture([(make_task(name), weight) for name, weight in WEIGHTS.items()], seed=0)
 
 
-def test_parts_have_the_sizes_that_were_asked():
+def test_parts_have_the_sizes_that_were_asked_and_are_the_same_for_every_run():
     asked = questions(TASKS, test=6, ood=3, levels=2)
     assert [len(asked["test"]), len(asked["ood"])] == [2 * 6, 3 * 3]
     levels = {(p.task, p.level) for p in asked["levels"]}
@@ -162,17 +153,9 @@ def test_parts_have_the_sizes_that_were_asked():
         (name, level) for name in ("linear_equation", "word_list") for level in make_task(name).all_levels
     }
     assert len(asked["levels"]) == 2 * len(levels)
-
-
-def test_a_part_of_size_zero_is_not_asked():
-    assert list(questions(TASKS, test=1)) == ["test"]
-    assert questions(TASKS) == {}
-
-
-def test_the_questions_are_the_same_for_every_run():
     other = Mixture([(make_task(name), weight) for name, weight in WEIGHTS.items()], seed=7)
-    sizes = {"test": 3, "ood": 2, "levels": 2}
-    assert questions(TASKS, **sizes) == questions(other, **sizes)
+    assert questions(other, test=6, ood=3, levels=2) == asked
+    assert list(questions(TASKS, test=1)) == ["test"], "a part without problems is not asked"
 
 
 @pytest.mark.parametrize("levels", [{1: 1.0}, {1: 1.0, 2: 3.0}])
