@@ -116,13 +116,18 @@ def test_the_table_shows_base_trained_and_the_gain_with_its_interval():
     assert row([table], "", "mean")[2] == "25.0% → 75.0%"
 
 
-def test_the_rates_of_one_model_have_a_row_per_task():
+def test_the_rates_of_one_model_have_a_row_per_task_and_per_level():
     problems = [*results([0, 2, 4, 2], 4, task="aime"), *results([4], 4, task="gpqa", domain="stem")]
-    tables = rate_tables(named("org/model", problems), (1, 4))
-    title = "org/model: held-out problems"
-    assert row(tables, title, "aime") == ["aime", "4", "50.0%", "75.0%"]
-    assert row(tables, title, "gpqa") == ["gpqa", "1", "100.0%", "100.0%"]
-    assert row(tables, title, "mean") == ["mean", "5", "75.0%", "87.5%"]
+    levels = [solved(at, 4, part="levels", level=at, index=at) for at in (1, 2)]
+    tested, by_level = rate_tables(named("org/model", [*problems, *levels]), (1, 4))
+    assert tested.title == "org/model: held-out problems"
+    assert [[text(cell) for cell in row] for row in tested.rows] == [
+        ["aime", "4", "50.0%", "75.0%"],
+        ["gpqa", "1", "100.0%", "100.0%"],
+        ["mean", "5", "75.0%", "87.5%"],
+    ]
+    assert by_level.columns == ("task", "level", "problems", "pass@1", "pass@4")
+    assert [text(cell) for cell in by_level.rows[1]] == ["t", "2", "1", "50.0%", "100.0%"]
 
 
 def test_it_says_who_solves_what_and_a_part_without_votes_has_no_majority():
@@ -163,14 +168,4 @@ def test_what_takes_several_tries_is_not_told_of_one():
     ]
     assert not [
         one for cells in seen for one in cells if re.search(r"of the tries|Pattern|maj@|1 tries", one)
-    ]
-
-
-def test_a_lone_model_is_told_by_level_too():
-    levels = [solved(at, 4, part="levels", level=at, index=at) for at in (1, 2)]
-    tables = rate_tables(named("m", levels), (1,))
-    assert [table.columns for table in tables] == [("task", "level", "problems", "pass@1")]
-    assert [[text(cell) for cell in row] for row in tables[0].rows] == [
-        ["t", "1", "1", "25.0%"],
-        ["t", "2", "1", "50.0%"],
     ]
