@@ -139,48 +139,46 @@ def _progress(run: RunHistory) -> str:
 # -- findings: rules of thumb for people; nothing acts on them
 
 
-def grave(run: RunHistory) -> list[str]:
+def grave(run: RunHistory) -> Iterator[str]:
     """What spoils a run, as sentences with the numbers."""
-    return [*run.notes, *_broken(run), *(text for share, text in _wasted(run) if share > MOST_WASTED)]
-
-
-def remarks(run: RunHistory) -> list[str]:
-    """What else deserves a look; none of it is good news."""
-    wasted = [text for share, text in _wasted(run) if share <= MOST_WASTED]
-    return [*_drifts(run), *wasted, *cut_otherwise(run), *_lately(run)]
-
-
-def cut_otherwise(run: RunHistory) -> list[str]:
-    """Where validations began to be cut off at another length: no difference across such a place is the policy's."""
-    return [
-        f"Validations up to step {before.step} are cut off at {before.response_limit:,} tokens and those from step "
-        f"{after.step} on at {after.response_limit:,}, as sampling.response_limit was changed between: they are not "
-        "comparable."
-        for before, after in pairwise(run.of(Validated))
-        if before.response_limit and after.response_limit and before.response_limit != after.response_limit
-    ]
-
-
-def _ends(run: RunHistory, name: str) -> tuple[float, float]:
-    finite = [value for value in run.steps.get(name) if math.isfinite(value)]
-    return (fmean(finite[:SPAN]), fmean(finite[-SPAN:])) if finite else (math.nan, math.nan)
-
-
-def _broken(run: RunHistory) -> Iterator[str]:
+    yield from run.notes
     names = ("update.skipped", "rollout_stats.errors", "rollout_stats.draws")
     skipped, errors, draws = map(run.steps.total, names)
     if skipped:
         yield f"{count(int(skipped), 'update')} skipped, because loss or gradient was not finite."
     if draws and errors / draws > 0.01:
         yield f"{errors / draws:.1%} of all drawn groups were lost to verifier errors: see the verifiers' notes."
-    grave = [mark.text for mark in run.marks if mark.kind == "roll back"]
-    if grave:
-        yield f"The run was rolled back {count(len(grave), 'time')}; the last time: {grave[-1]}."
+    if back := [mark.text for mark in run.marks if mark.kind == "roll back"]:
+        yield f"The run was rolled back {count(len(back), 'time')}; the last time: {back[-1]}."
+    yield from (text for share, text in _wasted(run) if share > MOST_WASTED)
+
+
+def remarks(run: RunHistory) -> Iterator[str]:
+    """What else deserves a look; none of it is good news."""
+    if len(run.steps) >= 2 * SPAN:  # from then on a comparison of the ends says something
+        yield from _drifts(run)
+    yield from (text for share, text in _wasted(run) if share <= MOST_WASTED)
+    yield from cut_otherwise(run)
+    accepted, drawn = (_ends(run, f"rollout_stats.{name}")[1] for name in ("accepted", "draws"))
+    if drawn and accepted / drawn < 0.2:
+        informative = f"Only {accepted / drawn:.0%} of the problems drawn lately are informative"
+        yield f"{informative}: the others are too easy or too hard for this policy."
+    for name in run.validations.below("domains"):
+        scores = [score for score in run.validations.get(f"domains.{name}") if math.isfinite(score)]
+        if len(scores) > 2 and max(scores[1:]) <= scores[0]:
+            yield f"No validation in {name} was better than the first one ({scores[0]:.1%})."
+
+
+def _wasted(run: RunHistory) -> Iterator[tuple[float, str]]:
+    truncated, unanswered = (_ends(run, f"rollout_stats.{name}")[1] for name in ("truncated", "unanswered"))
+    if truncated > 0.1:
+        yield truncated, f"{truncated:.0%} of the latest responses hit the length limit."
+    if unanswered > 0.2:
+        told = f"{unanswered:.0%} of the latest responses hold no answer in the form asked for: a format problem?"
+        yield unanswered, told
 
 
 def _drifts(run: RunHistory) -> Iterator[str]:
-    if len(run.steps) < 2 * SPAN:  # from then on a comparison says something
-        return
     before, after = _ends(run, "update.entropy")
     if after < 0.5 * before:
         yield f"Entropy fell from {before:.3f} to {after:.3f} nats per token: does the policy still explore?"
@@ -192,26 +190,20 @@ def _drifts(run: RunHistory) -> Iterator[str]:
         yield f"A step takes {after:.3g} s now and took {before:.3g} s at first."
 
 
-def _wasted(run: RunHistory) -> Iterator[tuple[float, str]]:
-    truncated, unanswered = (_ends(run, f"rollout_stats.{name}")[1] for name in ("truncated", "unanswered"))
-    if truncated > 0.1:
-        yield truncated, f"{truncated:.0%} of the latest responses hit the length limit."
-    if unanswered > 0.2:
-        yield (
-            unanswered,
-            f"{unanswered:.0%} of the latest responses hold no answer in the form asked for: a format problem?",
-        )
+def _ends(run: RunHistory, name: str) -> tuple[float, float]:
+    finite = [value for value in run.steps.get(name) if math.isfinite(value)]
+    return (fmean(finite[:SPAN]), fmean(finite[-SPAN:])) if finite else (math.nan, math.nan)
 
 
-def _lately(run: RunHistory) -> Iterator[str]:
-    accepted, drawn = (_ends(run, f"rollout_stats.{name}")[1] for name in ("accepted", "draws"))
-    if drawn and accepted / drawn < 0.2:
-        informative = f"Only {accepted / drawn:.0%} of the problems drawn lately are informative"
-        yield f"{informative}: the others are too easy or too hard for this policy."
-    for name in run.validations.below("domains"):
-        scores = [score for score in run.validations.get(f"domains.{name}") if math.isfinite(score)]
-        if len(scores) > 2 and max(scores[1:]) <= scores[0]:
-            yield f"No validation in {name} was better than the first one ({scores[0]:.1%})."
+def cut_otherwise(run: RunHistory) -> list[str]:
+    """Where validations began to be cut off at another length: no difference across such a place is the policy's."""
+    return [
+        f"Validations up to step {before.step} are cut off at {before.response_limit:,} tokens and those from step "
+        f"{after.step} on at {after.response_limit:,}, as sampling.response_limit was changed between: they are not "
+        "comparable."
+        for before, after in pairwise(run.of(Validated))
+        if before.response_limit and after.response_limit and before.response_limit != after.response_limit
+    ]
 
 
 # -- references
