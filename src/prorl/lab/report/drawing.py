@@ -198,15 +198,18 @@ def panels(titles: Sequence[str], x: Mapping[str, Any], y: Mapping[str, Any]) ->
     columns = min(COLUMNS, len(titles))
     rows = -(-len(titles) // columns)
     gaps = {"xgap": 0.07, "ygap": 0.32 if rows > 1 else 0}
+    place = {"x": 0, "y": 1, "yshift": 4, "xanchor": "left", "yanchor": "bottom", "showarrow": False}
     layout: dict[str, Any] = {
         "grid": {"rows": rows, "columns": columns, "pattern": "independent", **gaps},
         "height": FRAME_PIXELS + rows * PANEL_PIXELS + (60 if rows == 1 else 0),
-        "annotations": [_title(title, panel) for panel, title in enumerate(titles)],
+        "annotations": [],
         "margin": {"t": 64},
         "meta": {"wide": len(titles) > 1, "panels": len(titles) > 1},
         "legend": {"y": 1, "yref": "container", "yanchor": "top", "tracegroupgap": 0},
     }
-    for panel in range(len(titles)):
+    for panel, title in enumerate(titles):
+        refs = {f"{letter}ref": f"{axis(letter, panel)} domain" for letter in "xy"}
+        layout["annotations"].append({"text": f"<b>{title}</b>", **refs, **place})
         lowest, leftmost = panel >= len(titles) - columns, panel % columns == 0
         layout[axis("xaxis", panel)] = {**x, **({} if lowest else {"title": {"text": ""}})}
         right = {} if leftmost else {"title": {"text": ""}, "showticklabels": False}
@@ -217,9 +220,3 @@ def panels(titles: Sequence[str], x: Mapping[str, Any], y: Mapping[str, Any]) ->
 def axis(letter: str, panel: int) -> str:
     """What a trace calls the axis of a panel: `x`, `x2`, …; a layout begins with `xaxis`."""
     return letter if panel == 0 else f"{letter}{panel + 1}"
-
-
-def _title(text: str, panel: int) -> dict[str, Any]:
-    place = {"x": 0, "y": 1, "yshift": 4, "xanchor": "left", "yanchor": "bottom", "showarrow": False}
-    refs = {"xref": f"{axis('x', panel)} domain", "yref": f"{axis('y', panel)} domain"}
-    return {"text": f"<b>{text}</b>", **refs, **place}
