@@ -11,14 +11,14 @@ import pytest
 from prorl.algo.pass_at_k import pass_at_k
 from prorl.control.events import LevelRaised
 from prorl.envs.families.numbers import LinearEquation
-from prorl.lab.creativity import Creativity, Estimate, Lengths, Responses, Row, write_creativity
+from prorl.lab.creativity import Lengths, compare_creativity, write_creativity
 from prorl.lab.evals.evaluation_store import write_evaluation
 from prorl.lab.evals.problems import Kept
 from prorl.lab.report.boundary import boundary_sections, measured, trained_levels
 from prorl.lab.report.page import section_json
 from prorl.lab.tables import text
 from prorl.run.history import RunHistory
-from support.evaluations import evaluation, result, results, voted
+from support.evaluations import evaluation, kept, result, results, voted
 from support.journals import run_with
 from support.stories import keep
 
@@ -243,11 +243,11 @@ def test_what_is_damaged_or_foreign_is_said_and_the_others_are_shown(tmp_path):
 
 
 def test_nothing_of_a_model_or_a_task_reaches_the_page_as_markup(tmp_path):
-    kept = Kept(sample=0, text=HOSTILE, tokens=3, finish=HOSTILE, score=1.0, status=HOSTILE, note=HOSTILE)
+    poison = Kept(sample=0, text=HOSTILE, tokens=3, finish=HOSTILE, score=1.0, status=HOSTILE, note=HOSTILE)
 
     def poisoned(one, model):
         problems = [
-            replace(problem, task=HOSTILE, domain=problem.domain + HOSTILE, prompt=HOSTILE, kept=(kept,))
+            replace(problem, task=HOSTILE, domain=problem.domain + HOSTILE, prompt=HOSTILE, kept=(poison,))
             for problem in one.problems
         ]
         return replace(one, model=model, problems=tuple(problems))
@@ -278,29 +278,19 @@ def test_the_interval_of_a_gain_is_the_same_all_over_the_page(sections, tmp_path
 
 
 def test_the_index_of_every_model_and_its_gain_are_told_with_their_intervals(tmp_path):
-    def estimate(mean):
-        return Estimate(problems=9, mean=mean, low=mean - 0.5, high=mean + 1)
-
-    models = ("base", 0, 2.0, None), ("step_000008", 8, 3.0, estimate(1.0))
-    asked = {"counted": 18, "short": 0, "words": 40.0, "floor": 0.25}
-    found = Creativity(
-        corpus="<b>pages",
-        corpus_documents=3,
-        corpus_words=12_000,
-        lengths=Lengths(),
-        models=tuple(Responses(model=model, step=step, **asked) for model, step, *_ in models),
-        rows=tuple(
-            Row(part="test", domain=domain, model=model, index=estimate(index), gain=change)
-            for domain in ("math", "mean")
-            for model, _, index, change in models
-        ),
-    )
     assert "creativity" not in shown(tmp_path, BASE, LAST)
+    models = [
+        evaluation("base", [result(1, kept=kept("a b c d")), result(1, index=1, kept=kept("a b x y"))]),
+        evaluation("new", [result(1, kept=kept("u v w x")), result(1, index=1, kept=kept("a y c z"))]),
+    ]
+    found = compare_creativity(models, ["a b c"], corpus="<b>pages", lengths=Lengths(shortest=1, longest=5))
     path = tmp_path / "evals" / "evaluation" / "creativity.json"
     write_creativity(path, found)
     html = section_json(shown(tmp_path)["creativity"])["html"]
-    for cell in ("2.00 (1.50 to 3.00)", "3.00 (2.50 to 4.00)", "+1.00 (+0.50 to +2.00)", "0.25"):
-        assert f"{cell}</td>" in html
-    assert "corpus: &lt;b&gt;pages, 12,000 words" in html
+    for row in found.rows:
+        for one, form in ((row.index, ".2f"), *([(row.gain, "+.2f")] if row.gain else [])):
+            assert f">{one.mean:{form}} ({one.low:{form}} to {one.high:{form}})</td>" in html
+    assert ">1.00</td>" in html, "the floor: the longest sequences have one word more than the responses"
+    assert "corpus: &lt;b&gt;pages, 3 words" in html
     path.write_text("{")
     assert "cannot be read" in shown(tmp_path)["creativity"].html
