@@ -36,10 +36,10 @@ def pairs(folder, **about):
 def rates(base, trained):
     """Base and trained rate by part, domain and k."""
     return {
-        (found.part, row.label, of_k.k): (of_k.base, of_k.trained)
+        (found.part, label, of_k.k): (of_k.base, of_k.trained)
         for found in gains(pair(base, trained))
-        for row in found.rows
-        for of_k in row.differences
+        for label, of_domain in found.rows.items()
+        for of_k in of_domain
     }
 
 
@@ -107,9 +107,9 @@ def test_an_evaluation_that_cannot_be_read_is_said_and_the_others_are_told(tmp_p
 # -- tables
 
 
-def test_the_table_shows_base_trained_and_the_gain_with_its_interval():
+def test_the_table_shows_base_trained_and_the_gain_with_its_interval_at_the_ends_of_k():
     models = named("base", results([0, 2], 4)), named("step_000009", results([2, 4], 4), step=9)
-    (table,) = gain_tables(pair(*models), (1, 4))
+    (table,) = gain_tables(pair(*models), (1, 2, 4))
     assert table.title == "base → step 9: held-out problems"
     gained = ["+50.0 (+50.0 to +50.0)", "+50.0 (+0.0 to +100.0)"]
     assert row([table], "", "math") == ["math", "2", "25.0% → 75.0%", gained[0], "50.0% → 100.0%", gained[1]]

@@ -7,7 +7,6 @@ from types import MappingProxyType
 
 from prorl.envs.files import StorageError
 from prorl.lab.evals.comparison import (
-    Comparison,
     Difference,
     Move,
     Outcome,
@@ -81,7 +80,7 @@ class Gains:
     pair: Pair
     part: Part
     moves: Sequence[Move]
-    rows: Sequence[Comparison]  # one per domain, and last their mean
+    rows: Mapping[str, Sequence[Difference]]  # for every k, by domain, and last their mean
 
     @property
     def tasks(self) -> frozenset[str]:
@@ -91,10 +90,9 @@ class Gains:
     @property
     def title(self) -> str:
         """Evaluation, problems and tries at each: runs are compared where it and the tasks are the same."""
-        mean = self.rows[-1]
-        tries = count(mean.differences[-1].k, "response")
+        tries = count(self.rows[MEAN][-1].k, "response")
         tasks = count(len(self.tasks), "task") if len(self.tasks) > 1 else next(iter(self.tasks))
-        problems = count(mean.problems, f"{NAMES[self.part]} problem")
+        problems = count(len(self.moves), f"{NAMES[self.part]} problem")
         return f"{self.pair.evaluation}: {problems} of {tasks}, {tries} each{self.pair.sampling}"
 
 
@@ -141,15 +139,15 @@ def gains(pair: Pair, ks: Sequence[int] = (), *, parts: Iterable[Part] = NAMES) 
 
 def gain_table(found: Gains, title: str) -> Table:
     """Base → trained at the smallest and the largest k, a row per domain; gains are points with 95 % intervals."""
-    ends = slice(None, None, max(1, len(found.rows[0].differences) - 1))  # the first and the last k
-    ks = [of_k.k for of_k in found.rows[0].differences[ends]]
+    ends = slice(None, None, max(1, len(found.rows[MEAN]) - 1))  # the first and the last k
+    ks = [of_k.k for of_k in found.rows[MEAN][ends]]
     columns = ("domain", "problems", *(name for k in ks for name in (f"pass@{k}", f"gain in pass@{k}")))
     rows: list[tuple[Cell, ...]] = []
-    for row in found.rows:
-        cells: list[Cell] = []
-        for of_k in row.differences[ends]:
+    for label, of_domain in found.rows.items():
+        cells: list[Cell] = [label, of_domain[0].problems]
+        for of_k in of_domain[ends]:
             cells += (Number(of_k.trained, SHARE, base=of_k.base), difference_cell(of_k))
-        rows.append((row.label, row.problems, *cells))
+        rows.append(tuple(cells))
     return Table(title=title, columns=columns, rows=tuple(rows), folded=True)
 
 
@@ -200,7 +198,7 @@ def evaluation_tables(pair: Pair, ks: Sequence[int]) -> list[Table]:
 
 def _curve_table(found: Gains) -> Table:
     rows: list[tuple[Cell, ...]] = []
-    for of_k in found.rows[-1].differences:
+    for of_k in found.rows[MEAN]:
         rates = Number(of_k.base, SHARE), Number(of_k.trained, SHARE)
         rows.append((str(of_k.k), *rates, difference_cell(of_k), Number(of_k.p, ".2g")))
     title = f"pass@k, mean over domains: {PARTS[found.part]} problems"
@@ -213,7 +211,9 @@ def pattern_table(found: Sequence[TaskPattern], k: int) -> Table:
     rows: list[tuple[Cell, ...]] = []
     for one in found:
         decided = (one.at_1, one.at_k, *((one.early, one.late) if halves else ()))
-        rows.append((one.task, NAMES[one.part], one.pattern, one.problems, *map(difference_cell, decided)))
+        rows.append(
+            (one.task, NAMES[one.part], one.pattern, one.at_k.problems, *map(difference_cell, decided))
+        )
     rates = (f"pass@{name} beyond guessing" for name in (1, k))
     columns = ("task", "part", "pattern", "problems", *rates, *halves)
     return Table(title="Pattern of each task", columns=columns, rows=tuple(rows))
@@ -306,11 +306,10 @@ def level_tables(pair: Pair, ks: Sequence[int]) -> list[Table]:
 
 def gain_sentence(found: Gains, names: tuple[str, str]) -> str:
     """pass@1 of base and trained model with the gain, and whether it may be chance."""
-    mean = found.rows[-1]
-    of_1 = mean.differences[0]
+    of_1 = found.rows[MEAN][0]
     doubt = "" if of_1.up or of_1.down else ", which may be chance"
     return (
-        f"Of {count(mean.problems, f'{NAMES[found.part]} problem')} {names[1]} solves {of_1.trained:.1%} at the "
+        f"Of {count(of_1.problems, f'{NAMES[found.part]} problem')} {names[1]} solves {of_1.trained:.1%} at the "
         f"first try and {names[0]} {of_1.base:.1%}: {points(of_1.gain)} points, 95 % interval {points(of_1.low)} to "
         f"{points(of_1.high)}{doubt}."
     )

@@ -72,17 +72,17 @@ def domains(**solved):
 
 def test_the_interval_of_the_mean_is_that_of_the_domains_however_unequal_they_are():
     moves = paired(domains(math=[0], code=[0] * 20), domains(math=[4], code=[0, 4] * 10))
-    math, code, mean = (row.differences[0] for row in compare(moves, (1,)))
+    math, code, mean = (row[0] for row in compare(moves, (1,)).values())
     assert (math.low, math.high, mean.gain) == (1.0, 1.0, 0.75)
     assert code.low < 0.5 < code.high < mean.gain
     assert mean.low < mean.gain < mean.high
 
 
 def test_a_model_gains_nothing_on_itself():
-    assert compare([], (1,)) == []
+    assert compare([], (1,)) == {}
     same = domains(math=[0, 2, 4], code=[1])
-    for row in compare(paired(same, same), (1, 4)):
-        for found in row.differences:
+    for row in compare(paired(same, same), (1, 4)).values():
+        for found in row:
             assert (found.gain, found.low, found.high, found.p) == (0.0, 0.0, 0.0, 1.0)
             assert (found.up, found.down) == (False, False)
 
@@ -186,7 +186,7 @@ def test_tasks_and_parts_are_decided_apart_on_their_common_problems():
         ("t", "ood"): "unclear",
         ("u", "test"): "unclear",
     }
-    assert rows["u", "test"].problems == 11
+    assert rows["u", "test"].at_k.problems == 11
     assert rows["t", "test"].at_k.gain == 1.0
     assert rows["t", "test"].early is None
     (single,) = patterns(results([0]), results([16]), k=16)

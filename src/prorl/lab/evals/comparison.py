@@ -94,9 +94,10 @@ class Boundary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """Trained minus base in pass@k, domains weighed alike."""
+    """Trained minus base in pass@k on the problems that both were judged on, domains weighed alike."""
 
     k: int
+    problems: int
     base: float
     trained: float
     gain: float
@@ -116,21 +117,11 @@ class Difference:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Comparison:
-    """One row of the table base → trained, on the problems that both were judged on."""
-
-    label: str
-    problems: int
-    differences: tuple[Difference, ...]  # one per k
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class TaskPattern:
     """The pattern of one task, with the differences that decided it."""
 
     task: str
     part: Part
-    problems: int
     pattern: Pattern
     at_1: Difference  # base → trained
     at_k: Difference  # base → trained
@@ -165,14 +156,10 @@ def boundary(moves: Sequence[Move]) -> Boundary:
     )
 
 
-def compare(moves: Sequence[Move], ks: Sequence[int]) -> list[Comparison]:
-    """A row per domain, and last the mean over domains; none without problems."""
-    groups = [*grouped(moves, lambda move: move.base.domain).items(), (MEAN, moves)]
-    return [
-        Comparison(label=label, problems=len(of), differences=differences(of, ks, seed=derive(0, label)))
-        for label, of in groups
-        if of
-    ]
+def compare(moves: Sequence[Move], ks: Sequence[int]) -> dict[str, tuple[Difference, ...]]:
+    """The differences for every k of each domain, and last those of the mean over domains; none without problems."""
+    groups = {**grouped(moves, lambda move: move.base.domain), MEAN: moves} if moves else {}
+    return {label: differences(of, ks, seed=derive(0, label)) for label, of in groups.items()}
 
 
 def differences(
@@ -191,7 +178,7 @@ def differences(
     means = (mean_over_domains(values_PK, problems) for values_PK in (base_PK, trained_PK, gains_PK))
     others = (*interval(gains_PK, problems, seed=seed), _sign_flips(gains_PK, problems, seed))
     return tuple(
-        Difference(k=k, base=base, trained=trained, gain=gain, low=low, high=high, p=p)
+        Difference(k=k, problems=len(moves), base=base, trained=trained, gain=gain, low=low, high=high, p=p)
         for k, base, trained, gain, low, high, p in zip(ks, *means, *others, strict=True)
     )
 
@@ -240,7 +227,6 @@ def _decided(moves: Sequence[Move], between: Mapping[Key, ProblemResult] | None,
     return TaskPattern(
         task=moves[0].base.task,
         part=moves[0].base.part,
-        problems=len(moves),
         pattern=pattern,
         at_1=at_1,
         at_k=at_k,
