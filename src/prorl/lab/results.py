@@ -296,9 +296,8 @@ def level_tables(pair: Pair, ks: Sequence[int]) -> list[Table]:
         rates = (Number(b, ".0%", base=a) for a, b in zip(old, new, strict=True))
         rows.append((task, level, *rates, _luck(moves, ks[-1]), found["new"], found["lost"]))
     columns = ("task", "level", *(f"pass@{k}" for k in ks), f"guesses@{ks[-1]}", "new", "lost")
-    return (
-        [Table(title="By difficulty level", columns=columns, rows=tuple(rows), folded=True)] if rows else []
-    )
+    table = Table(title="By difficulty level", columns=columns, rows=tuple(rows), folded=True)
+    return [table] if rows else []
 
 
 # -- sentences

@@ -157,11 +157,8 @@ def test_all_kinds_that_a_reader_tells_have_a_colour(tmp_path):
 
 
 def test_hostile_names_are_text_in_figures(tmp_path):
-    rollout_stats = events.rollout_stats(domain_scores={HOSTILE: 0.5})
-    happened = [
-        events.stepped(1, rollout_stats=rollout_stats),
-        events.evaluated(1, 0.5, domains={HOSTILE: 1.0}),
-    ]
+    stats = events.rollout_stats(domain_scores={HOSTILE: 0.5})
+    happened = [events.stepped(1, rollout_stats=stats), events.evaluated(1, 0.5, domains={HOSTILE: 1.0})]
     found = drawn([read_history(run_with(tmp_path / "x", happened))]).values()
     assert not any("<" in trace["name"] for figure in found for trace in figure.data)
 

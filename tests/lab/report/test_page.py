@@ -82,11 +82,8 @@ STEPS = [evaluation(f"step_{step:06d}", PROBLEMS, step=step) for step in (10, 20
 
 def test_the_base_is_grey_and_first_the_last_checkpoint_last_at_the_end_of_the_scale():
     models = drawn([BASE, *STEPS, FAR])
-    assert [model.evaluation.title for model in models] == [
-        "base",
-        "Qwen/<b>",
-        *(f"step {step}" for step in (10, 20, 30, 40)),
-    ]
+    titles = [model.evaluation.title for model in models]
+    assert titles == ["base", "Qwen/<b>", "step 10", "step 20", "step 30", "step 40"]
     assert (models[0].color, models[-1].color) == (GREY, RAMP[-1])
     assert len({model.color for model in models}) == len(models)
     assert drawn([BASE, STEPS[0]])[-1].color == RAMP[-1]

@@ -224,14 +224,9 @@ def _decided(moves: Sequence[Move], between: Mapping[Key, ProblemResult] | None,
             pattern = "plateau"
     if at_1.up and at_k.down:
         pattern = "diminish"
+    one = moves[0].base
     return TaskPattern(
-        task=moves[0].base.task,
-        part=moves[0].base.part,
-        pattern=pattern,
-        at_1=at_1,
-        at_k=at_k,
-        early=early,
-        late=late,
+        task=one.task, part=one.part, pattern=pattern, at_1=at_1, at_k=at_k, early=early, late=late
     )
 
 

@@ -176,9 +176,8 @@ def boundary_sections(run: RunHistory) -> list[Section]:
         sections.append(Section(key="boundary-unread", title="Unread evaluations", html=html))
     if not sections:
         missing = "No evaluation is stored, so nothing can be said of what the model solves now and its base did not."
-        html = paragraph(missing, "This command makes one:") + preformatted(
-            f"prorl eval {run.folder} --k 256"
-        )
+        html = paragraph(missing, "This command makes one:")
+        html += preformatted(f"prorl eval {run.folder} --k 256")
         sections.append(Section(key="boundary", title="Reasoning boundary", html=html))
     return sections
 
@@ -297,11 +296,10 @@ def _answer_section(shown: Shown) -> Section:
         chosen = voting(problems, *voters)
         return curve(chosen, shown.ks, rates_PK=majority_rates(chosen, shown.ks))
 
-    # All models vote on the same problems.
-    parts = [
-        part for part in PARTS if shown.ks[-1] > 1 and voting(shown.models[0].evaluation.of(part), *voters)
-    ]
-    found = {PARTS[part]: shown.curves(part, vote) for part in parts}
+    parts = (
+        {one.part for one in voting(*voters)} if shown.ks[-1] > 1 else set()
+    )  # all models vote on the same
+    found = {PARTS[part]: shown.curves(part, vote) for part in PARTS if part in parts}
     note = "How often the most frequent answer of k responses is right, over problems on which all can vote."
     title = "maj@k, mean over domains"
     figures = (shown.figure("answers-majority", title, note, found, rate="maj@k"),) if found else ()

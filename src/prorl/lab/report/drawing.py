@@ -150,6 +150,7 @@ def curve_traces(model: Drawn, curve: Sequence[Point], panel: int) -> list[Trace
 
 def dots(model: Drawn, rows: Mapping[str, Point], panel: int) -> Trace:
     """A dot per row with its interval."""
+    symbol = "circle-open" if model.color == GREY else "circle"
     return _of_model(model, panel) | {
         "mode": "markers",
         "x": [at.rate for at in rows.values()],
@@ -162,11 +163,7 @@ def dots(model: Drawn, rows: Mapping[str, Point], panel: int) -> Trace:
             "array": [at.high - at.rate for at in rows.values()],
             "arrayminus": [at.rate - at.low for at in rows.values()],
         },
-        "marker": {
-            "color": model.color,
-            "size": 10,
-            "symbol": "circle-open" if model.color == GREY else "circle",
-        },
+        "marker": {"color": model.color, "size": 10, "symbol": symbol},
         "hovertemplate": "%{y}: %{x:.1%}",
     }
 
