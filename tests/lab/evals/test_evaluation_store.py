@@ -32,16 +32,8 @@ from support.evaluations import evaluation, result
 from support.stories import keep
 
 KEPT = Kept(sample=3, text="<answer>7</answer>", tokens=9, finish="stop", score=1.0, status="ok", note="")
-ODD = Vote(answer="\ud800 odd".encode("utf-8", "replace").decode(), count=2, solved=False)
-PROBLEM = result(
-    3,
-    part="levels",
-    level=4,
-    index=17,
-    unanswered=2,
-    votes=(Vote(answer="7", count=3, solved=True), ODD),
-    kept=(KEPT,),
-)
+VOTES = Vote(answer="7", count=3, solved=True), Vote(answer="half ? a character", count=2, solved=False)
+PROBLEM = result(3, part="levels", level=4, index=17, unanswered=2, votes=VOTES, kept=(KEPT,))
 EVALUATION = Evaluation(model="step_000320", step=320, samples=16, seconds=12.5, problems=(PROBLEM,))
 
 
@@ -113,10 +105,8 @@ def test_other_questions_are_refused_by_name(tmp_path, change, said):
     with held(tmp_path, RULES):
         (tmp_path / "base.parts").mkdir()
         (tmp_path / "base.parts" / "part_000.parquet").touch()
-    with (
-        pytest.raises(StorageError, match=rf"asked otherwise \({said}\).*--name"),
-        held(tmp_path, RULES | change),
-    ):
+    told = pytest.raises(StorageError, match=rf"asked otherwise \({said}\).*--name")
+    with told, held(tmp_path, RULES | change):
         pass
 
 
@@ -130,11 +120,8 @@ def test_a_evaluation_that_was_killed_before_its_first_result_may_ask_otherwise(
 
 
 def test_one_evaluation_is_measured_by_one_process_at_a_time_and_goes_on_with_the_same_questions(tmp_path):
-    with (
-        held(tmp_path, RULES),
-        pytest.raises(StorageError, match="is being measured by process"),
-        held(tmp_path, RULES),
-    ):
+    told = pytest.raises(StorageError, match="is being measured by process")
+    with held(tmp_path, RULES), told, held(tmp_path, RULES):
         pass
     with held(tmp_path, RULES):
         pass

@@ -1,6 +1,5 @@
 """Validations count what was solved, and keep format failures and verifier failures apart from wrong answers."""
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -10,15 +9,7 @@ from prorl.envs.mixture import Mixture
 from prorl.envs.registry import make_task
 from prorl.envs.types import Verdict
 from prorl.lab.evals.evaluation_store import Evaluation, questions, read_evaluation, write_evaluation
-from prorl.lab.evals.problems import (
-    ANSWER_CHARS,
-    LEAST_GUESSES,
-    ProblemResult,
-    Vote,
-    guesses,
-    problem_result,
-    with_guesses,
-)
+from prorl.lab.evals.problems import ANSWER_CHARS, LEAST_GUESSES, Vote, guesses, problem_result, with_guesses
 from prorl.rollout.pipeline import VerifierError, sample_problems
 from prorl.stopwatch import Stopwatch
 from prorl.types import Sampling
@@ -29,13 +20,7 @@ from support.rollouts import BROKEN, SILENT, problem, response, scripted_sampler
 PROBLEMS = [problem(40), problem(41, task="other", domain="code"), problem(42)]
 
 
-def sat(
-    script: list[list[str]],
-    *,
-    threshold: Callable[[str], float] = lambda task: 1.0,
-    limit: int = 100,
-    renderer: FakeRenderer | None = None,
-) -> tuple[ProblemResult, ...]:
+def sat(script, *, threshold=lambda task: 1.0, limit=100, renderer=None):
     """The validation in which problem k got the answers of script[k]."""
     worker = scripted_sampler(lambda draw, sample: script[draw][sample])
     groups = sample_problems(
@@ -51,21 +36,9 @@ def sat(
 
 def test_a_result_says_which_problem_it_is_and_how_it_went():
     (found,) = sat([["1", "0.5", SILENT, "1"]])
-    lengths = [len(response(answer)) + 1 for answer in ("1", "0.5", SILENT, "1")]
-    assert replace(found, votes=(), kept=()) == ProblemResult(
-        task="score",
-        domain="math",
-        part="test",
-        level=1,
-        index=40,
-        prompt=PROBLEMS[0].prompt,
-        samples=4,
-        solved=2,
-        unanswered=1,
-        truncated=0,
-        errors=0,
-        length=sum(lengths) / 4,
-    )
+    length = sum(len(response(answer)) + 1 for answer in ("1", "0.5", SILENT, "1")) / 4
+    about = {"task": "score", "prompt": PROBLEMS[0].prompt, "unanswered": 1, "length": length}
+    assert replace(found, votes=(), kept=()) == result(2, 4, index=40, **about)
 
 
 def test_answers_are_votes_the_most_frequent_first():
