@@ -36,10 +36,10 @@ def pairs(folder, **about):
 def rates(base, trained):
     """Base and trained rate by part, domain and k."""
     return {
-        (found.part, row.label, of_k.k): (of_k.base, of_k.trained)
+        (found.part, label, of_k.k): (of_k.base, of_k.trained)
         for found in gains(pair(base, trained))
-        for row in found.rows
-        for of_k in row.differences
+        for label, of_domain in found.rows.items()
+        for of_k in of_domain
     }
 
 
@@ -107,22 +107,27 @@ def test_an_evaluation_that_cannot_be_read_is_said_and_the_others_are_told(tmp_p
 # -- tables
 
 
-def test_the_table_shows_base_trained_and_the_gain_with_its_interval():
+def test_the_table_shows_base_trained_and_the_gain_with_its_interval_at_the_ends_of_k():
     models = named("base", results([0, 2], 4)), named("step_000009", results([2, 4], 4), step=9)
-    (table,) = gain_tables(pair(*models), (1, 4))
+    (table,) = gain_tables(pair(*models), (1, 2, 4))
     assert table.title == "base → step 9: held-out problems"
     gained = ["+50.0 (+50.0 to +50.0)", "+50.0 (+0.0 to +100.0)"]
     assert row([table], "", "math") == ["math", "2", "25.0% → 75.0%", gained[0], "50.0% → 100.0%", gained[1]]
     assert row([table], "", "mean")[2] == "25.0% → 75.0%"
 
 
-def test_the_rates_of_one_model_have_a_row_per_task():
+def test_the_rates_of_one_model_have_a_row_per_task_and_per_level():
     problems = [*results([0, 2, 4, 2], 4, task="aime"), *results([4], 4, task="gpqa", domain="stem")]
-    tables = rate_tables(named("org/model", problems), (1, 4))
-    title = "org/model: held-out problems"
-    assert row(tables, title, "aime") == ["aime", "4", "50.0%", "75.0%"]
-    assert row(tables, title, "gpqa") == ["gpqa", "1", "100.0%", "100.0%"]
-    assert row(tables, title, "mean") == ["mean", "5", "75.0%", "87.5%"]
+    levels = [solved(at, 4, part="levels", level=at, index=at) for at in (1, 2)]
+    tested, by_level = rate_tables(named("org/model", [*problems, *levels]), (1, 4))
+    assert tested.title == "org/model: held-out problems"
+    assert [[text(cell) for cell in row] for row in tested.rows] == [
+        ["aime", "4", "50.0%", "75.0%"],
+        ["gpqa", "1", "100.0%", "100.0%"],
+        ["mean", "5", "75.0%", "87.5%"],
+    ]
+    assert by_level.columns == ("task", "level", "problems", "pass@1", "pass@4")
+    assert [text(cell) for cell in by_level.rows[1]] == ["t", "2", "1", "50.0%", "100.0%"]
 
 
 def test_it_says_who_solves_what_and_a_part_without_votes_has_no_majority():
@@ -163,14 +168,4 @@ def test_what_takes_several_tries_is_not_told_of_one():
     ]
     assert not [
         one for cells in seen for one in cells if re.search(r"of the tries|Pattern|maj@|1 tries", one)
-    ]
-
-
-def test_a_lone_model_is_told_by_level_too():
-    levels = [solved(at, 4, part="levels", level=at, index=at) for at in (1, 2)]
-    tables = rate_tables(named("m", levels), (1,))
-    assert [table.columns for table in tables] == [("task", "level", "problems", "pass@1")]
-    assert [[text(cell) for cell in row] for row in tables[0].rows] == [
-        ["t", "1", "1", "25.0%"],
-        ["t", "2", "1", "50.0%"],
     ]

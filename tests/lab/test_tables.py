@@ -1,12 +1,11 @@
 """One table, four renderers: what goes in is what a reader sees, and nothing of it is markup."""
 
-import html
 import json
 import math
 from io import StringIO
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from rich.console import Console
@@ -29,18 +28,6 @@ from prorl.lab.tables import (
 )
 
 TEXTS = st.text(st.characters(codec="utf-8", exclude_characters="\0\r")) | st.text("<>&`*_[]()!|\\~$# \nab")
-HOSTILE = (
-    "<script>alert(1)</script>",
-    "<!-- -->",
-    "[a](javascript:alert(1))",
-    "![x](http://x/y.png)",
-    "`</td>`",
-    "a | b",
-    "**bold**",
-    "~~gone~~",
-    "&lt;b&gt;",
-    "\\<b>",
-)
 GAIN = Number(value=0.125, low=-0.1, high=0.15, form="points")
 MEAN = Several(
     cells=(Number(value=0.25, form=".1%"), Number(value=0.75, form=".1%")),
@@ -52,10 +39,6 @@ TABLE = Table(
 )
 
 parser = MarkdownIt("commonmark").enable(["table", "strikethrough"])
-
-
-def seen(rendered: str, tag: str) -> str:
-    return html.unescape(rendered.split(f"<{tag}>", 1)[1].rsplit(f"</{tag}>", 1)[0])
 
 
 def printed(tables, width=80, **how):
@@ -158,22 +141,18 @@ def test_durations(seconds, said):
 
 
 @given(TEXTS)
-def test_a_line_shows_the_text_and_nothing_else(content):
-    tokens = parser.parse(f"x {plain(content)} x")
-    assert [token.type for token in tokens] == ["paragraph_open", "inline", "paragraph_close"]
-    assert {child.type for child in tokens[1].children} <= {"text", "text_special"}
-    assert "".join(child.content for child in tokens[1].children).split() == ["x", *content.split(), "x"]
+@example("<script>x</script> <!-- --> [a](javascript:x) ![x](y) `</td>` a | b **b** ~~gone~~ &lt;b&gt; \\<b>")
+def test_a_line_a_cell_and_an_item_show_the_text_and_nothing_else(content):
+    cell = to_markdown(Table(title="", columns=("what", "n"), rows=((f"x {content} x", 1),)))
+    rendered = (f"x {plain(content)} x", 0, 1), (bullets([f"x {content} x"]), 0, 1), (cell, 2, 4)
+    for markdown, place, number in rendered:
+        lines = [token.children for token in parser.parse(markdown) if token.type == "inline"]
+        assert len(lines) == number
+        assert {child.type for child in lines[place]} <= {"text", "text_special"}
+        assert "".join(child.content for child in lines[place]).split() == ["x", *content.split(), "x"]
 
 
 @given(TEXTS)
 def test_a_fence_holds_the_text_verbatim(content):
     (token,) = parser.parse(fenced(content, "text"))
     assert (token.type, token.info, token.content) == ("fence", "text", f"{content.rstrip()}\n")
-
-
-@pytest.mark.parametrize("content", HOSTILE)
-def test_a_cell_and_an_item_show_the_text(content):
-    cell = parser.render(to_markdown(Table(title="", columns=("what", "n"), rows=((content, 1),))))
-    assert cell.count("<td") == 2
-    assert seen(cell, "td").startswith(content)
-    assert seen(parser.render(bullets([content])), "li") == content

@@ -341,8 +341,8 @@ def _rows(models: Mapping[str, Values]) -> Iterator[Row]:
 
 def _estimate(found: Sequence[tuple[ProblemResult, float]], seed: int) -> Estimate:
     values_P1 = np.array([[value] for _, value in found])
-    index = curve([one for one, _ in found], (1,), rates_PK=values_P1, seed=seed)
-    return Estimate(problems=len(found), mean=index.rates[0], low=index.low[0], high=index.high[0])
+    (index,) = curve([one for one, _ in found], (1,), rates_PK=values_P1, seed=seed)
+    return Estimate(problems=len(found), mean=index.rate, low=index.low, high=index.high)
 
 
 def creativity_tables(found: Creativity) -> list[Table]:

@@ -22,6 +22,7 @@ from prorl.control.plan import hparams_now, make_plan
 from prorl.control.state import fold
 from prorl.envs.errors import ProrlError
 from prorl.envs.files import StorageError, hash_folder
+from prorl.lab.evals.statistics import MEAN
 from prorl.lab.report.rollouts import read_records
 from prorl.lab.report.summary import cut_otherwise, trained_tasks
 from prorl.lab.results import NAMES, Gains, gain_table, gains, newest_pairs
@@ -305,8 +306,8 @@ def _results(story: RunHistory, model: Exported) -> Iterator[str]:
         yield from map(plain, cut_otherwise(story))
     for found in model.gains:
         yield (
-            f"{plain(found.title)}, base against step {found.step} on the same problems, which nothing in the run "
-            "saw; gains in points with 95 % intervals over problems."
+            f"{plain(found.title)}, base against step {found.pair.trained.step} on the same problems, which nothing "
+            "in the run saw; gains in points with 95 % intervals over problems."
         )
         yield to_markdown(gain_table(found, ""))
     if best is None and not model.gains:
@@ -354,10 +355,10 @@ def _limits(story: RunHistory, config: RunConfig, model: Exported) -> Iterator[s
     context = "" if model.context is None else f" Its context is {model.context} tokens, prompt included."
     yield f"Longer responses than {model.hparams.response_limit} tokens were cut off in training.{context}"
     for found in model.gains:
-        for worse in (one for one in found.rows[-1].differences if one.high < 0):
+        for worse in (one for one in found.rows[MEAN] if one.high < 0):
             yield (
                 f"It does worse than its base at pass@{worse.k} on the {NAMES[found.part]} problems of "
-                f"{found.evaluation}: {worse.base:.1%} → {worse.trained:.1%}."
+                f"{found.pair.evaluation}: {worse.base:.1%} → {worse.trained:.1%}."
             )
     alarms = [event.detector for event in story.of(Intervened) if event.detector != "command"]
     if hacking := alarms.count("reward_hacking"):

@@ -7,9 +7,9 @@ from types import MappingProxyType
 
 from prorl.envs.files import StorageError
 from prorl.lab.evals.comparison import (
-    Comparison,
     Difference,
     Move,
+    Outcome,
     TaskPattern,
     boundary,
     compare,
@@ -39,6 +39,7 @@ PARTS: Mapping[Part, str] = MappingProxyType({"test": "held-out", "ood": "out of
 NAMES: Mapping[Part, str] = MappingProxyType({**PARTS, "levels": "difficulty-level"})
 
 SHARE = ".1%"
+MOVED: tuple[Outcome, ...] = ("new", "lost")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +59,7 @@ class Pair:
 
     def moves(self, *parts: Part) -> list[Move]:
         """The problems of these parts that both were judged on."""
-        return paired((one for one in self.base.problems if one.part in parts), self.trained.problems)
+        return paired(self.base.of(*parts), self.trained.problems)
 
     def by_part(self, parts: Iterable[Part] = PARTS) -> dict[Part, list[Move]]:
         """The same for every part in which there are any."""
@@ -69,29 +70,30 @@ class Pair:
         if k == 1:
             return []
         middle = self.between.problems if self.between else None
-        asked = (one for one in self.base.problems if one.part in PARTS)
-        return patterns(asked, self.trained.problems, between=middle, k=k)
+        return patterns(self.base.of(*PARTS), self.trained.problems, between=middle, k=k)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gains:
     """pass@k of a model and its base on the problems of one part."""
 
-    evaluation: str
+    pair: Pair
     part: Part
-    step: int | None  # of the model; None for one from elsewhere
-    tasks: frozenset[str]
-    sampling: str  # as of `Pair`
-    rows: tuple[Comparison, ...]  # one per domain, and last their mean
+    moves: Sequence[Move]
+    rows: Mapping[str, Sequence[Difference]]  # for every k, by domain, and last their mean
+
+    @property
+    def tasks(self) -> frozenset[str]:
+        """Of the problems."""
+        return frozenset(move.base.task for move in self.moves)
 
     @property
     def title(self) -> str:
         """Evaluation, problems and tries at each: runs are compared where it and the tasks are the same."""
-        mean = self.rows[-1]
-        tries = count(mean.differences[-1].k, "response")
+        tries = count(self.rows[MEAN][-1].k, "response")
         tasks = count(len(self.tasks), "task") if len(self.tasks) > 1 else next(iter(self.tasks))
-        problems = count(mean.problems, f"{NAMES[self.part]} problem")
-        return f"{self.evaluation}: {problems} of {tasks}, {tries} each{self.sampling}"
+        problems = count(len(self.moves), f"{NAMES[self.part]} problem")
+        return f"{self.pair.evaluation}: {problems} of {tasks}, {tries} each{self.pair.sampling}"
 
 
 def newest_pairs(folder: Path, *, up_to: int | None = None, report: Callable[[str], None]) -> list[Pair]:
@@ -127,14 +129,7 @@ def halfway(steps: Iterable[int], base: Evaluation, trained: Evaluation) -> int 
 def gains(pair: Pair, ks: Sequence[int] = (), *, parts: Iterable[Part] = NAMES) -> list[Gains]:
     """For every part that both were judged on: pass@k for `ks`, or for 1 and the most responses that both have."""
     return [
-        Gains(
-            evaluation=pair.evaluation,
-            part=part,
-            step=pair.trained.step,
-            tasks=frozenset(move.base.task for move in moves),
-            sampling=pair.sampling,
-            rows=tuple(compare(moves, ks or pair.ks)),
-        )
+        Gains(pair=pair, part=part, moves=moves, rows=compare(moves, ks or pair.ks))
         for part, moves in pair.by_part(parts).items()
     ]
 
@@ -143,16 +138,17 @@ def gains(pair: Pair, ks: Sequence[int] = (), *, parts: Iterable[Part] = NAMES) 
 
 
 def gain_table(found: Gains, title: str) -> Table:
-    """Base → trained, a row per domain; gains are points with 95 % intervals over problems."""
-    ks = [of_k.k for of_k in found.rows[0].differences]
+    """Base → trained at the smallest and the largest k, a row per domain; gains are points with 95 % intervals."""
+    ends = slice(None, None, max(1, len(found.rows[MEAN]) - 1))  # the first and the last k
+    ks = [of_k.k for of_k in found.rows[MEAN][ends]]
     columns = ("domain", "problems", *(name for k in ks for name in (f"pass@{k}", f"gain in pass@{k}")))
     rows: list[tuple[Cell, ...]] = []
-    for row in found.rows:
-        cells: list[Cell] = []
-        for of_k in row.differences:
+    for label, of_domain in found.rows.items():
+        cells: list[Cell] = [label, of_domain[0].problems]
+        for of_k in of_domain[ends]:
             cells += (Number(of_k.trained, SHARE, base=of_k.base), difference_cell(of_k))
-        rows.append((row.label, row.problems, *cells))
-    return Table(title=title, columns=columns, rows=tuple(rows))
+        rows.append(tuple(cells))
+    return Table(title=title, columns=columns, rows=tuple(rows), folded=True)
 
 
 def difference_cell(found: Difference | None) -> Number:
@@ -166,8 +162,8 @@ def rate_tables(evaluation: Evaluation, ks: Sequence[int]) -> list[Table]:
     """Pass rates of one model: of every part by task, and the mean over domains; and by difficulty level."""
     tables = []
     for part, title in {**PARTS, "levels": "levels of"}.items():
-        if problems := [problem for problem in evaluation.problems if problem.part == part]:
-            by_task = {(task,): of for task, of in grouped(problems, lambda one: one.task).items()}
+        if problems := evaluation.of(part):
+            by_task = grouped(problems, lambda one: (one.task,))
             by_level = grouped(problems, lambda one: (one.task, one.level))
             named = [*by_task.items(), ((MEAN,), problems)] if part in PARTS else [*by_level.items()]
             rows: list[tuple[Cell, ...]] = []
@@ -189,10 +185,7 @@ def gain_tables(pair: Pair, ks: Sequence[int]) -> list[Table]:
 
 def evaluation_tables(pair: Pair, ks: Sequence[int]) -> list[Table]:
     """Everything that an evaluation says about two of its models, and about the way between them."""
-    ends = (ks[0], ks[-1]) if len(ks) > 1 else tuple(ks)
-    tables = gain_tables(pair, ends)
-    for part, moves in pair.by_part().items():
-        tables.append(_curve_table(moves, ks, f"pass@k, mean over domains: {PARTS[part]} problems"))
+    tables = [*gain_tables(pair, ks), *map(_curve_table, gains(pair, ks, parts=PARTS))]
     if tables:
         tables += [
             boundary_table(pair),
@@ -200,18 +193,16 @@ def evaluation_tables(pair: Pair, ks: Sequence[int]) -> list[Table]:
             *([pattern_table(found, ks[-1])] if (found := pair.patterns(ks[-1])) else []),
             *answer_tables(pair, ks[-1]),
         ]
-    return [*tables, *level_tables(pair, ends)]
+    return [*tables, *level_tables(pair, tuple(dict.fromkeys((ks[0], ks[-1]))))]
 
 
-def _curve_table(moves: Sequence[Move], ks: Sequence[int], title: str) -> Table:
-    rows = tuple(
-        (
-            *(str(of_k.k), Number(of_k.base, SHARE), Number(of_k.trained, SHARE)),
-            *(difference_cell(of_k), Number(of_k.p, ".2g")),
-        )
-        for of_k in compare(moves, ks)[-1].differences
-    )
-    return Table(title=title, columns=("k", "base", "model", "gain", "p"), rows=rows)
+def _curve_table(found: Gains) -> Table:
+    rows: list[tuple[Cell, ...]] = []
+    for of_k in found.rows[MEAN]:
+        rates = Number(of_k.base, SHARE), Number(of_k.trained, SHARE)
+        rows.append((str(of_k.k), *rates, difference_cell(of_k), Number(of_k.p, ".2g")))
+    title = f"pass@k, mean over domains: {PARTS[found.part]} problems"
+    return Table(title=title, columns=("k", "base", "model", "gain", "p"), rows=tuple(rows))
 
 
 def pattern_table(found: Sequence[TaskPattern], k: int) -> Table:
@@ -220,7 +211,9 @@ def pattern_table(found: Sequence[TaskPattern], k: int) -> Table:
     rows: list[tuple[Cell, ...]] = []
     for one in found:
         decided = (one.at_1, one.at_k, *((one.early, one.late) if halves else ()))
-        rows.append((one.task, NAMES[one.part], one.pattern, one.problems, *map(difference_cell, decided)))
+        rows.append(
+            (one.task, NAMES[one.part], one.pattern, one.at_k.problems, *map(difference_cell, decided))
+        )
     rates = (f"pass@{name} beyond guessing" for name in (1, k))
     columns = ("task", "part", "pattern", "problems", *rates, *halves)
     return Table(title="Pattern of each task", columns=columns, rows=tuple(rows))
@@ -246,14 +239,14 @@ def moved_table(pair: Pair) -> Table:
         by_task = grouped(moves, lambda move: move.base.task)
         for task, members in [*by_task.items(), ("all", moves)]:
             found = boundary(members)
-            of, sure = found.outcomes, found.sure
-            new: tuple[Cell, ...] = (sure["new"], Number(found.chance_new, ".1f"))
-            lost: tuple[Cell, ...] = (sure["lost"], Number(found.chance_lost, ".1f"))
-            if k == 1:  # which tells nothing of how often the next try would pass
-                new = lost = (Number(None), Number(None))
-            counts = (of["both"], of["new"], *new, of["lost"], *lost, of["neither"])
+            counts: list[Cell] = [found.outcomes["both"]]
+            for what in MOVED:
+                # One try tells nothing of how often the next would pass.
+                told = (found.sure[what], Number(found.chance[what], ".1f")) if k > 1 else (Number(None),) * 2
+                counts += (found.outcomes[what], *told)
+            counts.append(found.outcomes["neither"])
             rows.append((task, NAMES[part], len(members), _luck(members, k), *counts))
-    names = (f"{of}{what}" for what in ("new", "lost") for of in ("", "surely ", "chance "))
+    names = (f"{of}{what}" for what in MOVED for of in ("", "surely ", "chance "))
     columns = ("task", "part", "problems", "guesses", "both", *names, "neither")
     title = f"Who solves what {_in_tries(k)}, beyond guessing"
     return Table(title=title, columns=columns, rows=tuple(rows))
@@ -303,7 +296,8 @@ def level_tables(pair: Pair, ks: Sequence[int]) -> list[Table]:
         rates = (Number(b, ".0%", base=a) for a, b in zip(old, new, strict=True))
         rows.append((task, level, *rates, _luck(moves, ks[-1]), found["new"], found["lost"]))
     columns = ("task", "level", *(f"pass@{k}" for k in ks), f"guesses@{ks[-1]}", "new", "lost")
-    return [Table(title="By difficulty level", columns=columns, rows=tuple(rows))] if rows else []
+    table = Table(title="By difficulty level", columns=columns, rows=tuple(rows), folded=True)
+    return [table] if rows else []
 
 
 # -- sentences
@@ -311,11 +305,10 @@ def level_tables(pair: Pair, ks: Sequence[int]) -> list[Table]:
 
 def gain_sentence(found: Gains, names: tuple[str, str]) -> str:
     """pass@1 of base and trained model with the gain, and whether it may be chance."""
-    mean = found.rows[-1]
-    of_1 = mean.differences[0]
+    of_1 = found.rows[MEAN][0]
     doubt = "" if of_1.up or of_1.down else ", which may be chance"
     return (
-        f"Of {count(mean.problems, f'{NAMES[found.part]} problem')} {names[1]} solves {of_1.trained:.1%} at the "
+        f"Of {count(of_1.problems, f'{NAMES[found.part]} problem')} {names[1]} solves {of_1.trained:.1%} at the "
         f"first try and {names[0]} {of_1.base:.1%}: {points(of_1.gain)} points, 95 % interval {points(of_1.low)} to "
         f"{points(of_1.high)}{doubt}."
     )
@@ -325,8 +318,8 @@ def problems_moved(moves: Sequence[Move], k: int) -> str:
     """How many problems became solvable and how many were lost, beside what chance alone would give."""
     found = boundary(moves)
     of, sure = found.outcomes, found.sure
-    new = f" ({sure['new']} surely; chance alone would give {found.chance_new:.1f})" if k > 1 else ""
-    lost = f" ({sure['lost']} surely; {found.chance_lost:.1f})" if k > 1 else ""
+    new = f" ({sure['new']} surely; chance alone would give {found.chance['new']:.1f})" if k > 1 else ""
+    lost = f" ({sure['lost']} surely; {found.chance['lost']:.1f})" if k > 1 else ""
     return (
         f"{_in_tries(k).capitalize()} and beyond guessing {of['new']} of {count(len(moves), 'problem')} are new{new} "
         f"and {of['lost']} lost{lost}."

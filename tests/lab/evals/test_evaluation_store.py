@@ -29,18 +29,11 @@ from prorl.lab.evals.problems import Kept, Vote
 from prorl.run.layout import step_name
 from prorl.types import Sampling
 from support.evaluations import evaluation, result
+from support.stories import keep
 
 KEPT = Kept(sample=3, text="<answer>7</answer>", tokens=9, finish="stop", score=1.0, status="ok", note="")
-ODD = Vote(answer="\ud800 odd".encode("utf-8", "replace").decode(), count=2, solved=False)
-PROBLEM = result(
-    3,
-    part="levels",
-    level=4,
-    index=17,
-    unanswered=2,
-    votes=(Vote(answer="7", count=3, solved=True), ODD),
-    kept=(KEPT,),
-)
+VOTES = Vote(answer="7", count=3, solved=True), Vote(answer="half ? a character", count=2, solved=False)
+PROBLEM = result(3, part="levels", level=4, index=17, unanswered=2, votes=VOTES, kept=(KEPT,))
 EVALUATION = Evaluation(model="step_000320", step=320, samples=16, seconds=12.5, problems=(PROBLEM,))
 
 
@@ -66,10 +59,8 @@ def test_a_table_of_something_else_is_said_in_a_short_sentence(tmp_path, metadat
 @pytest.mark.parametrize("damage", [b"", b"PAR1 is not enough", None])
 def test_a_damaged_or_missing_file_is_said_in_a_sentence(tmp_path, damage):
     (tmp_path / "evals").mkdir()
-    for folder, advice in (
-        (tmp_path / "evals", "delete it and measure again"),
-        (tmp_path, "say a run, or files"),
-    ):
+    for place, advice in (("evals", "delete it and measure again"), (".", "say a run, or files")):
+        folder = tmp_path / place
         if damage is not None:
             (folder / "s.parquet").write_bytes(damage)
         with pytest.raises(StorageError, match=rf"cannot be read .* {advice}"):
@@ -90,13 +81,9 @@ RULES = {
 
 
 def test_evaluations_list_the_base_first_then_checkpoints_by_step_then_others(tmp_path):
-    for name, model in [
-        *(("evaluation", model) for model in ("step_001000", "org_model", "base", "step_000200")),
-        ("measurement", "base"),
-    ]:
-        folder = tmp_path / "evals" / name
-        folder.mkdir(parents=True, exist_ok=True)
-        write_evaluation(folder / f"{model}.parquet", evaluation(model, [result(1)]))
+    names = ("step_001000", "org_model", "base", "step_000200")
+    keep(tmp_path, *(evaluation(name, [result(1)]) for name in names), name="evaluation")
+    keep(tmp_path, evaluation("base", [result(1)]), name="measurement")
     (tmp_path / "evals" / "base.json").write_text("no evaluation")
     (tmp_path / "evals" / "begun").mkdir()
     assert [(name, [path.stem for path in files]) for name, files in evaluations(tmp_path)] == [
@@ -118,10 +105,8 @@ def test_other_questions_are_refused_by_name(tmp_path, change, said):
     with held(tmp_path, RULES):
         (tmp_path / "base.parts").mkdir()
         (tmp_path / "base.parts" / "part_000.parquet").touch()
-    with (
-        pytest.raises(StorageError, match=rf"asked otherwise \({said}\).*--name"),
-        held(tmp_path, RULES | change),
-    ):
+    told = pytest.raises(StorageError, match=rf"asked otherwise \({said}\).*--name")
+    with told, held(tmp_path, RULES | change):
         pass
 
 
@@ -135,11 +120,8 @@ def test_a_evaluation_that_was_killed_before_its_first_result_may_ask_otherwise(
 
 
 def test_one_evaluation_is_measured_by_one_process_at_a_time_and_goes_on_with_the_same_questions(tmp_path):
-    with (
-        held(tmp_path, RULES),
-        pytest.raises(StorageError, match="is being measured by process"),
-        held(tmp_path, RULES),
-    ):
+    told = pytest.raises(StorageError, match="is being measured by process")
+    with held(tmp_path, RULES), told, held(tmp_path, RULES):
         pass
     with held(tmp_path, RULES):
         pass
@@ -192,11 +174,5 @@ def test_a_model_from_elsewhere_never_takes_the_place_of_the_runs_own(tmp_path, 
     taken = {model_file(tmp_path, model).name for model in ("base", "step_000320", "step_7")}
     assert model_file(tmp_path, external_name(name)).name not in taken
     assert model_file(tmp_path, step_name(320)).name in taken
-    assert [slug(text) for text in ("///", "a/b", "", ".hidden", "two words")] == [
-        "model",
-        "a_b",
-        "model",
-        "hidden",
-        "two_words",
-    ]
+    assert [*map(slug, ("///", "a/b", "", ".hidden"))] == ["model", "a_b", "model", "hidden"]
     assert external_name("org/model") == "org/model"

@@ -33,9 +33,10 @@ KS = (1, 2, 16)
 def test_a_curve_is_the_mean_over_problems_within_its_interval():
     problems = results([0, 4, 16, 1])
     found = curve(problems, KS)
-    for k, rate, low, high in zip(KS, found.rates, found.low, found.high, strict=True):
-        assert rate == pytest.approx(sum(pass_at_k(16, c, k) for c in (0, 4, 16, 1)) / 4)
-        assert low <= rate <= high
+    assert [at.k for at in found] == list(KS)
+    for at in found:
+        assert at.rate == pytest.approx(sum(pass_at_k(16, c, at.k) for c in (0, 4, 16, 1)) / 4)
+        assert at.low <= at.rate <= at.high
 
 
 def test_domains_weigh_alike_and_their_rates_are_those_of_validations():
@@ -52,7 +53,7 @@ def test_of_answered_responses_the_format_is_no_longer_seen():
     silent, mixed = result(0, 16, index=0, unanswered=16), result(4, 16, index=1, unanswered=12)
     (left,) = answered_only([silent, mixed])
     assert (left.samples, left.solved, left.unanswered) == (4, 4, 0)
-    assert curve([left], (1,)).rates == (1.0,)
+    assert mean_rates([left], (1,)) == [1.0]
     assert unanswered_share([silent, mixed]) == 28 / 32
 
 
@@ -110,13 +111,8 @@ def test_programs_are_not_voted_on_but_silence_is_no_program():
     program, silent, answered = result(3), result(0, unanswered=16, index=1), voted({"a": (1, True)}, index=2)
     assert voting([program, silent, answered]) == [silent, answered]
     assert majority_rates([silent], (4,)).tolist() == [[0.0]]
-
-
-def test_a_program_that_nobody_wrote_is_no_vote_of_its_domain():
-    unwritten = replace(result(0, unanswered=16), task="programs")
-    others = [replace(result(3, index=index), task="programs") for index in (1, 2)]
-    answered = voted({"a": (1, True)}, index=3)
-    assert voting([unwritten, *others, answered]) == [answered]
+    unwritten, written = (replace(one, task="programs") for one in (silent, program))
+    assert voting([unwritten, written, answered]) == [answered], "one that nobody wrote is no vote either"
 
 
 def test_models_are_compared_on_what_all_of_them_vote_on():
@@ -150,19 +146,15 @@ def test_the_interval_matches_the_normal_one_on_many_problems():
     assert high == pytest.approx(mean + 1.96 * error, abs=0.15 * error)
 
 
-def test_another_seed_gives_another_interval():
-    values = [index / 30 for index in range(30)]
-    assert ends(values, seed=1, resamples=300) != ends(values, seed=2, resamples=300)
-
-
 def test_domains_weigh_alike_in_an_interval_however_unequal_they_are():
     assert ends([1.0] + [0.0] * 9, seed=0, domains=["few"] + ["many"] * 9) == (0.5, 0.5)
 
 
 def test_columns_are_resampled_together():
-    values = np.random.default_rng(0).random((30, 1))
-    for once, twice in interval(np.hstack([values, 2 * values]), [result(0)] * 30, seed=4, resamples=50):
+    values, problems = np.random.default_rng(0).random((30, 1)), [result(0)] * 30
+    for once, twice in interval(np.hstack([values, 2 * values]), problems, seed=4, resamples=50):
         assert twice == pytest.approx(2 * once)
+    assert interval(values, problems, seed=4) != interval(values, problems, seed=5)
 
 
 # -- guessing

@@ -11,14 +11,14 @@ import pytest
 from prorl.algo.pass_at_k import pass_at_k
 from prorl.control.events import LevelRaised
 from prorl.envs.families.numbers import LinearEquation
-from prorl.lab.creativity import Creativity, Estimate, Lengths, Responses, Row, write_creativity
+from prorl.lab.creativity import Lengths, compare_creativity, write_creativity
 from prorl.lab.evals.evaluation_store import write_evaluation
 from prorl.lab.evals.problems import Kept
 from prorl.lab.report.boundary import boundary_sections, measured, trained_levels
 from prorl.lab.report.page import section_json
 from prorl.lab.tables import text
 from prorl.run.history import RunHistory
-from support.evaluations import evaluation, result, results, voted
+from support.evaluations import evaluation, kept, result, results, voted
 from support.journals import run_with
 from support.stories import keep
 
@@ -148,52 +148,40 @@ def test_levels_are_curves_and_those_that_are_trained_are_shaded(sections):
     assert list(lines(figure)[-1]["y"]) == [1.0, 9 / 16, 5 / 16]
 
 
-def test_a_task_without_weights_trains_all_its_own_levels(tmp_path):
-    (tmp_path / "config.json").write_text(json.dumps(CONFIG))
-    assert trained_levels(reading(tmp_path)) == {"t": (2, 1), "linear_equation": LinearEquation.levels}
-    (tmp_path / "config.json").write_text(json.dumps({"tasks": {"t": {"levels": {"3": 1.0, "9": 0.0}}}}))
-    assert trained_levels(reading(tmp_path)) == {"t": (3,)}
-
-
-def test_of_adaptive_levels_those_are_trained_that_have_come_into_play(tmp_path):
-    raised = LevelRaised(step=4, task="linear_equation", level=3)
-    tasks = {"linear_equation": {"levels": {}, "adaptive": {"start": 2}}}
-    for of, top in (((), 2), ((raised,), 3)):
-        run = run_with(tmp_path / str(top), of, tasks=tasks)
-        assert trained_levels(reading(run)) == {"linear_equation": LinearEquation.levels[:top]}
-
-
-@pytest.mark.parametrize("adaptive", [{"start": LinearEquation.levels[-1]}, None])
-def test_what_a_parent_reached_does_not_lower_the_levels_of_its_branch(tmp_path, adaptive):
-    tasks = {"linear_equation": {"levels": {}, "adaptive": adaptive}}
-    run = run_with(tmp_path, [LevelRaised(step=4, task="linear_equation", level=3)], tasks=tasks)
-    assert trained_levels(reading(run)) == {"linear_equation": LinearEquation.levels}
-
-
-def test_nothing_is_above_levels_that_are_not_known(tmp_path):
-    def climbed(model, step, solved):
-        return evaluation(model, [*results([9] * 8), *results([solved] * 8, part="levels")], step=step)
-
-    shelve(tmp_path, "evaluation", climbed("base", 0, 0), climbed("step_000008", 8, 9))
-    (tmp_path / "config.json").write_text(json.dumps({"tasks": {"t": {"levels": {}}}}))
-    (levels,) = [one for one in boundary_sections(reading(tmp_path)) if one.key.endswith("levels")]
-    assert "Above the trained levels" not in levels.html
+@pytest.mark.parametrize(
+    ("name", "asked", "raised", "trained"),
+    [
+        ("linear_equation", {"levels": {}}, None, LinearEquation.levels),  # without weights all of the task
+        ("t", {"levels": {"3": 1.0, "1": 6.0, "9": 0.0}}, None, (3, 1)),
+        ("linear_equation", {"levels": {}, "adaptive": {"start": 2}}, None, (1, 2)),
+        ("linear_equation", {"levels": {}, "adaptive": {"start": 2}}, 3, (1, 2, 3)),
+        # What a parent reached does not lower the levels of its branch.
+        ("linear_equation", {"levels": {}, "adaptive": {"start": 4}}, 3, LinearEquation.levels),
+        ("linear_equation", {"levels": {}, "adaptive": None}, 3, LinearEquation.levels),
+    ],
+)
+def test_the_levels_that_are_trained_are_those_of_the_recipe(tmp_path, name, asked, raised, trained):
+    happened = [LevelRaised(step=4, task=name, level=raised)] if raised else []
+    assert trained_levels(reading(run_with(tmp_path, happened, tasks={name: asked}))) == {name: trained}
 
 
 @pytest.mark.parametrize(
-    ("beyond", "told"),
+    ("tasks", "beyond", "told"),
     [
-        (4, "pass@1 surely rose on 1 of 1 task, t (+25.0 points)"),
-        (0, "pass@16 surely rose on none of 1 task."),
+        (CONFIG["tasks"], 4, "pass@1 surely rose on 1 of 1 task, t (+25.0 points)"),
+        (CONFIG["tasks"], 0, "pass@16 surely rose on none of 1 task."),
+        ({"t": {"levels": {}}}, 4, None),  # it is not known which levels are trained
     ],
 )
-def test_a_rise_above_the_trained_levels_is_told(tmp_path, beyond, told):
+def test_a_rise_above_the_trained_levels_is_told(tmp_path, tasks, beyond, told):
     def climbed(model, step, beyond):
         above = results([beyond] * 8, part="levels", level=5)
         return evaluation(model, [*results([9] * 8), *results([9] * 8, part="levels"), *above], step=step)
 
-    sections = shown(tmp_path, climbed("base", 0, 0), climbed("step_000008", 8, beyond))
-    assert told in sections["levels"].html
+    shelve(tmp_path, "evaluation", climbed("base", 0, 0), climbed("step_000008", 8, beyond))
+    (tmp_path / "config.json").write_text(json.dumps({"tasks": tasks}))
+    html = shown(tmp_path)["levels"].html
+    assert told in html if told else "Above the trained levels" not in html
 
 
 def test_format_failures_are_told_apart_from_wrong_answers(tmp_path):
@@ -201,24 +189,11 @@ def test_format_failures_are_told_apart_from_wrong_answers(tmp_path):
     judged = replace(voted({"7": (8, True), "8": (8, False)}), errors=3)
     last = evaluation("step_000008", [judged], step=8)
     answers, outcomes = shown(tmp_path, base, last)["answers"].tables
-    assert answers.columns == (
-        "model",
-        "no answer",
-        "cut off",
-        "pass@1 of answered",
-        "maj@16",
-        "tokens",
-        "not judged",
-    )
-    assert [text(cell) for cell in answers.rows[0]] == ["base", "50.0%", "0.0%", "50.0%", "50.0%", "9.0", "0"]
-    assert [text(cell) for cell in answers.rows[1]] == [
-        "step 8",
-        "0.0%",
-        "0.0%",
-        "50.0%",
-        "50.0%",
-        "9.0",
-        "3",
+    assert answers.columns[1:5] == ("no answer", "cut off", "pass@1 of answered", "maj@16")
+    assert answers.columns[5:] == ("tokens", "not judged")
+    assert [" ".join(map(text, row)) for row in answers.rows] == [
+        "base 50.0% 0.0% 50.0% 50.0% 9.0 0",
+        "step 8 0.0% 0.0% 50.0% 50.0% 9.0 3",
     ]
     passed_wrong_silent_cut_tokens = [[0.25, 0.25, 0.5, 0.0, 9.0], [0.5, 0.5, 0.0, 0.0, 9.0]]
     assert [[cell.value for cell in row[3:]] for row in outcomes.rows] == passed_wrong_silent_cut_tokens
@@ -255,28 +230,24 @@ def test_a_base_alone_is_compared_with_nothing_and_checkpoints_alone_are_not_new
     assert "and step 4 " in sections["pass"].html
 
 
-def test_a_damaged_evaluation_is_said_and_the_others_are_shown(tmp_path):
+def test_what_is_damaged_or_foreign_is_said_and_the_others_are_shown(tmp_path):
     shelve(tmp_path, "broken")
-    (tmp_path / "evals" / "broken" / "base.parquet").write_bytes(b"PAR1")
-    sections = shown(tmp_path, BASE, LAST)
-    assert "measure again" in sections["boundary-unread"].html
+    shelve(tmp_path, "evaluation", BASE, LAST)
+    for file in ("broken/base.parquet", "evaluation/notes.parquet"):
+        (tmp_path / "evals" / file).write_bytes(b"PAR1")
+    sections = shown(tmp_path)
+    unread = sections["boundary-unread"].html
+    assert unread.count("measure again") == 2
+    assert "notes.parquet" in unread
     assert "moved" in sections
 
 
-def test_of_an_evaluation_with_a_foreign_file_the_models_are_shown(tmp_path):
-    shelve(tmp_path, "mine", BASE, LAST)
-    (tmp_path / "evals" / "mine" / "notes.parquet").write_bytes(b"PAR1")
-    sections = {one.key: one for one in boundary_sections(reading(tmp_path))}
-    assert "notes.parquet" in sections["boundary-unread"].html
-    assert "boundary-mine-moved" in sections
-
-
 def test_nothing_of_a_model_or_a_task_reaches_the_page_as_markup(tmp_path):
-    kept = Kept(sample=0, text=HOSTILE, tokens=3, finish=HOSTILE, score=1.0, status=HOSTILE, note=HOSTILE)
+    poison = Kept(sample=0, text=HOSTILE, tokens=3, finish=HOSTILE, score=1.0, status=HOSTILE, note=HOSTILE)
 
     def poisoned(one, model):
         problems = [
-            replace(problem, task=HOSTILE, domain=problem.domain + HOSTILE, prompt=HOSTILE, kept=(kept,))
+            replace(problem, task=HOSTILE, domain=problem.domain + HOSTILE, prompt=HOSTILE, kept=(poison,))
             for problem in one.problems
         ]
         return replace(one, model=model, problems=tuple(problems))
@@ -307,29 +278,19 @@ def test_the_interval_of_a_gain_is_the_same_all_over_the_page(sections, tmp_path
 
 
 def test_the_index_of_every_model_and_its_gain_are_told_with_their_intervals(tmp_path):
-    def estimate(mean):
-        return Estimate(problems=9, mean=mean, low=mean - 0.5, high=mean + 1)
-
-    models = ("base", 0, 2.0, None), ("step_000008", 8, 3.0, estimate(1.0))
-    asked = {"counted": 18, "short": 0, "words": 40.0, "floor": 0.25}
-    found = Creativity(
-        corpus="<b>pages",
-        corpus_documents=3,
-        corpus_words=12_000,
-        lengths=Lengths(),
-        models=tuple(Responses(model=model, step=step, **asked) for model, step, *_ in models),
-        rows=tuple(
-            Row(part="test", domain=domain, model=model, index=estimate(index), gain=change)
-            for domain in ("math", "mean")
-            for model, _, index, change in models
-        ),
-    )
     assert "creativity" not in shown(tmp_path, BASE, LAST)
+    models = [
+        evaluation("base", [result(1, kept=kept("a b c d")), result(1, index=1, kept=kept("a b x y"))]),
+        evaluation("new", [result(1, kept=kept("u v w x")), result(1, index=1, kept=kept("a y c z"))]),
+    ]
+    found = compare_creativity(models, ["a b c"], corpus="<b>pages", lengths=Lengths(shortest=1, longest=5))
     path = tmp_path / "evals" / "evaluation" / "creativity.json"
     write_creativity(path, found)
     html = section_json(shown(tmp_path)["creativity"])["html"]
-    for cell in ("2.00 (1.50 to 3.00)", "3.00 (2.50 to 4.00)", "+1.00 (+0.50 to +2.00)", "0.25"):
-        assert f"{cell}</td>" in html
-    assert "corpus: &lt;b&gt;pages, 12,000 words" in html
+    for row in found.rows:
+        for one, form in ((row.index, ".2f"), *([(row.gain, "+.2f")] if row.gain else [])):
+            assert f">{one.mean:{form}} ({one.low:{form}} to {one.high:{form}})</td>" in html
+    assert ">1.00</td>" in html, "the floor: the longest sequences have one word more than the responses"
+    assert "corpus: &lt;b&gt;pages, 3 words" in html
     path.write_text("{")
     assert "cannot be read" in shown(tmp_path)["creativity"].html

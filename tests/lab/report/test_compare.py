@@ -130,46 +130,28 @@ def test_decisions_are_counted_by_reason_and_refused_orders_are_none():
 
 
 def test_evaluations_are_the_means_over_domains():
-    def problems(first, second):
-        return [result(0, first), result(1, second, domain="code")]
-
-    pair = Pair(
-        evaluation="m", base=evaluation(problems(0, 2), step=None), trained=evaluation(problems(2, 2))
-    )
-    runs = story(), story(seed=0, steps=7)
-    table = compared(*runs, found=gains(pair))
-    assert table["m: 2 held-out problems of countdown, 4 responses each", "after step"] == (4, None)
-    assert table["m: 2 held-out problems of countdown, 4 responses each", "pass@1, base"] == (0.25, None)
-    assert table["m: 2 held-out problems of countdown, 4 responses each", "pass@1, gain"] == (0.25, None)
-    cell = next(one for one in tables(*runs, found=gains(pair)) if one.title.startswith("m: ")).rows[3][1]
+    base, trained = ([result(0, passed), result(1, 2, domain="code")] for passed in (0, 2))
+    found = gains(Pair(evaluation="m", base=evaluation(base, step=None), trained=evaluation(trained)))
+    runs, title = (story(), story(steps=7)), "m: 2 held-out problems of countdown, 4 responses each"
+    table = compared(*runs, found=found)
+    assert table[title, "after step"] == (4, None)
+    assert table[title, "pass@1, base"] == table[title, "pass@1, gain"] == (0.25, None)
+    cell = next(one for one in tables(*runs, found=found) if one.title == title).rows[3][1]
     assert (cell.low, cell.high) == (0.25, 0.25)
-
-    def more(first, second, third):
-        return [*problems(first, second), result(2, third)]
-
-    larger = Pair(
-        evaluation="m", base=evaluation(more(0, 2, 0), step=None), trained=evaluation(more(2, 2, 0))
-    )
-    table = compared(*runs, found=[*gains(pair), *gains(larger)])
-    assert table["m: 2 held-out problems of countdown, 4 responses each", "pass@1, trained"] == (0.5, None)
-    assert table["m: 3 held-out problems of countdown, 4 responses each", "pass@1, trained"] == (
-        0.375,
-        None,
-    ), "another row"
 
 
 def test_what_was_asked_otherwise_is_another_table():
-    one, other = (
+    one, other, more = (
         gains(Pair(evaluation="m", base=evaluation(of, step=None), trained=evaluation(of)))
-        for of in ([result(0, 1)], [result(0, 1, task="other")])
+        for of in ([result(0, 1)], [result(0, 1, task="other")], [result(0, 1), result(1, 1)])
     )
-    cooler = replace(one[0], sampling=", temperature 0.6")
-    found = comparison([story(), story(), story()], [one, other, [cooler]])
-    kind = "m: 1 held-out problem of"
-    named = [table.title for table in found if table.title.startswith("m: ")]
-    assert named == [
-        *(f"{kind} {what}, 4 responses each" for what in ("countdown", "other")),
-        f"{kind} countdown, 4 responses each, temperature 0.6",
+    cooler = replace(one[0], pair=replace(one[0].pair, sampling=", temperature 0.6"))
+    found = comparison([story(), story(), story()], [one, other, [cooler, *more]])
+    assert [table.title for table in found if table.title.startswith("m: ")] == [
+        "m: 1 held-out problem of countdown, 4 responses each",
+        "m: 1 held-out problem of other, 4 responses each",
+        "m: 1 held-out problem of countdown, 4 responses each, temperature 0.6",
+        "m: 2 held-out problems of countdown, 4 responses each",
     ]
 
 

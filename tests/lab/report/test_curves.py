@@ -3,7 +3,7 @@
 import json
 import math
 from pathlib import Path
-from statistics import NormalDist, fmean, stdev
+from statistics import fmean, stdev
 
 import numpy as np
 import pytest
@@ -157,11 +157,8 @@ def test_all_kinds_that_a_reader_tells_have_a_colour(tmp_path):
 
 
 def test_hostile_names_are_text_in_figures(tmp_path):
-    rollout_stats = events.rollout_stats(domain_scores={HOSTILE: 0.5})
-    happened = [
-        events.stepped(1, rollout_stats=rollout_stats),
-        events.evaluated(1, 0.5, domains={HOSTILE: 1.0}),
-    ]
+    stats = events.rollout_stats(domain_scores={HOSTILE: 0.5})
+    happened = [events.stepped(1, rollout_stats=stats), events.evaluated(1, 0.5, domains={HOSTILE: 1.0})]
     found = drawn([read_history(run_with(tmp_path / "x", happened))]).values()
     assert not any("<" in trace["name"] for figure in found for trace in figure.data)
 
@@ -220,11 +217,6 @@ def test_smoothed_is_the_mean_of_the_neighbours_without_what_is_missing(ys, smoo
     assert smoothed(ys, window=3) == pytest.approx(smooth, nan_ok=True)
 
 
-@given(ys=st.lists(st.floats(-100, 100), min_size=1, max_size=200))
-def test_smoothed_stays_within_the_curve(ys):
-    assert all(min(ys) - 1e-9 <= y <= max(ys) + 1e-9 for y in smoothed(ys))
-
-
 def test_seeds_become_mean_and_t_interval_at_common_steps():
     steps, mean, low, high = over_seeds([{1: 1.0, 2: 2.0, 3: 9.0}, {1: 3.0, 2: 2.0}, {1: 5.0, 2: 2.0}])
     assert (steps, mean) == ([1, 2], [3.0, 2.0])
@@ -244,18 +236,10 @@ def test_one_run_and_a_gap_have_no_interval():
 
 @pytest.mark.parametrize(
     ("freedom", "printed"),  # any statistics textbook
-    [(1, 12.706), (2, 4.303), (3, 3.182), (4, 2.776), (10, 2.228), (29, 2.045)],
+    [(1, 12.706), (2, 4.303), (3, 3.182), (4, 2.776), (10, 2.228), (29, 2.045), (10_000, 1.96)],
 )
 def test_the_quantile_is_the_one_in_print(freedom, printed):
     assert t_quantile(freedom) == pytest.approx(printed, abs=5e-4)
-
-
-def test_with_many_degrees_it_is_the_normal_one():
-    assert t_quantile(10_000) == pytest.approx(NormalDist().inv_cdf(0.975), abs=1e-3)
-
-
-def test_equal_values_leave_no_doubt():
-    assert t_interval([0.5, 0.5, 0.5]) == (0.5, 0.5)
 
 
 def test_it_covers_the_mean_as_often_as_it_says():

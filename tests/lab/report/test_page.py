@@ -82,11 +82,8 @@ STEPS = [evaluation(f"step_{step:06d}", PROBLEMS, step=step) for step in (10, 20
 
 def test_the_base_is_grey_and_first_the_last_checkpoint_last_at_the_end_of_the_scale():
     models = drawn([BASE, *STEPS, FAR])
-    assert [model.evaluation.title for model in models] == [
-        "base",
-        "Qwen/<b>",
-        *(f"step {step}" for step in (10, 20, 30, 40)),
-    ]
+    titles = [model.evaluation.title for model in models]
+    assert titles == ["base", "Qwen/<b>", "step 10", "step 20", "step 30", "step 40"]
     assert (models[0].color, models[-1].color) == (GREY, RAMP[-1])
     assert len({model.color for model in models}) == len(models)
     assert drawn([BASE, STEPS[0]])[-1].color == RAMP[-1]
@@ -96,7 +93,7 @@ def test_a_band_goes_along_the_upper_ends_and_back_along_the_lower_ones():
     line = curve(PROBLEMS, (1, 4, 16))
     band, drawn_line = curve_traces(drawn([BASE])[0], line, 1)
     assert band["x"] == [1, 4, 16, 16, 4, 1]
-    assert band["y"] == [*line.high, *reversed(line.low)]
+    assert band["y"] == [*(at.high for at in line), *(at.low for at in reversed(line))]
     assert (band["xaxis"], drawn_line["yaxis"]) == ("x2", "y2")
 
 

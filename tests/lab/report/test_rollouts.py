@@ -16,15 +16,7 @@ from prorl.lab.report.rollouts import EARLIER, LATEST, LINES, along, in_turn, ro
 from support.evaluations import result
 
 HOSTILE = "</pre></script><img src=x onerror=alert(1)>\ud800"
-RECORD = {
-    "task": "t",
-    "domain": "math",
-    "level": 1,
-    "prompt": "p",
-    "response": "r",
-    "status": "ok",
-    "note": "",
-}
+RECORD = {"task": "t", "domain": "math", "level": 1, "prompt": "p", "response": "r", "status": "ok"}
 
 
 def shown(folder, step, records):

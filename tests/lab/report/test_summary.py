@@ -6,7 +6,6 @@ import pytest
 
 from prorl.config.recipe import load_recipe, to_json
 from prorl.control.events import Resumed, Started
-from prorl.lab.evals.evaluation_store import write_evaluation
 from prorl.lab.report.boundary import measured
 from prorl.lab.report.page import section_json
 from prorl.lab.report.summary import changes, grave, lineage_section, recipe_section, remarks, summary_section
@@ -14,6 +13,7 @@ from prorl.run.history import read_history
 from support import events
 from support.evaluations import evaluation, results
 from support.journals import run_with
+from support.stories import keep
 
 CALM = events.rollout_stats(errors=0, truncated=0.01, unanswered=0.01)
 
@@ -117,21 +117,18 @@ def test_an_overlay_says_when_the_gain_over_seeds_may_be_chance(gains, doubtful,
 
 def test_a_evaluation_says_whether_it_worked_with_its_doubt(tmp_path):
     run = read(tmp_path / "run", steps())
-    shelf = run.folder / "evals" / "evaluation"
-    shelf.mkdir(parents=True)
 
-    def keep(model, step, solved):
-        problems = results([0, solved] * 20, 8)
-        write_evaluation(shelf / f"{model}.parquet", evaluation(model, problems, step=step))
+    def measure(model, step, solved):
+        keep(run.folder, evaluation(model, results([0, solved] * 20, 8), step=step), name="evaluation")
 
     assert f"prorl eval {run.folder}" in measured(run).html
-    keep("base", 0, 2)
-    keep("step_000010", 10, 2)
+    measure("base", 0, 2)
+    measure("step_000010", 10, 2)
     assert "which may be chance" in measured(run).html
-    keep("step_000020", 20, 6)
+    measure("step_000020", 20, 6)
     whole = "Of 40 held-out problems the policy of step 20 solves 37.5% at the first try and its base 12.5%: +25.0"
     assert whole in measured(run).html
-    (shelf / "step_000020.parquet").write_bytes(b"damaged")
+    (run.folder / "evals" / "evaluation" / "step_000020.parquet").write_bytes(b"damaged")
     assert "cannot be read" in measured(run).html
 
 

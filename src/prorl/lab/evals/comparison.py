@@ -38,6 +38,14 @@ ROUNDING = 1e-12
 Outcome = Literal["both", "new", "lost", "neither"]
 Pattern = Literal["diminish", "plateau", "sustained", "gain", "unclear"]
 
+OUTCOMES: Mapping[tuple[bool, bool], Outcome] = {
+    (True, True): "both",
+    (False, True): "new",
+    (True, False): "lost",
+    (False, False): "neither",
+}
+"""By whether the base and the trained model solved a problem."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Move:
@@ -48,32 +56,23 @@ class Move:
     least: tuple[int, int]  # passes from which on it counts as solved beyond guessing, by either
 
     @property
-    def before(self) -> bool:
-        """Whether the base solved it beyond guessing."""
-        return self.base.solved >= self.least[0]
-
-    @property
-    def after(self) -> bool:
-        """Whether the trained model did."""
-        return self.trained.solved >= self.least[1]
+    def solved(self) -> tuple[bool, bool]:
+        """Whether the base solved it beyond guessing, and whether the trained model did."""
+        return self.base.solved >= self.least[0], self.trained.solved >= self.least[1]
 
     @property
     def outcome(self) -> Outcome:
         """Which models solved it beyond guessing."""
-        if self.before:
-            return "both" if self.after else "lost"
-        return "new" if self.after else "neither"
+        return OUTCOMES[self.solved]
 
     @property
-    def chance(self) -> tuple[float, float]:
-        """Probabilities that it looks new, and that it looks lost, were both models equally good at it."""
-        new = lost = 0.0
+    def chance(self) -> dict[Outcome, float]:
+        """The probability of each outcome, were both models equally good at it."""
+        found = dict.fromkeys(OUTCOMES.values(), 0.0)
         passes = self.base.solved + self.trained.solved
         for trained, chance in enumerate(dealt(self.trained.samples, self.base.samples, passes)):
-            before, after = passes - trained >= self.least[0], trained >= self.least[1]
-            new += chance * (after and not before)
-            lost += chance * (before and not after)
-        return new, lost
+            found[OUTCOMES[passes - trained >= self.least[0], trained >= self.least[1]]] += chance
+        return found
 
     @property
     def sure(self) -> bool:
@@ -90,15 +89,15 @@ class Boundary:
 
     outcomes: Counter[Outcome]
     sure: Counter[Outcome]
-    chance_new: float
-    chance_lost: float
+    chance: Mapping[Outcome, float]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """Trained minus base in pass@k, domains weighed alike."""
+    """Trained minus base in pass@k on the problems that both were judged on, domains weighed alike."""
 
     k: int
+    problems: int
     base: float
     trained: float
     gain: float
@@ -118,21 +117,11 @@ class Difference:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Comparison:
-    """One row of the table base → trained, on the problems that both were judged on."""
-
-    label: str
-    problems: int
-    differences: tuple[Difference, ...]  # one per k
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class TaskPattern:
     """The pattern of one task, with the differences that decided it."""
 
     task: str
     part: Part
-    problems: int
     pattern: Pattern
     at_1: Difference  # base → trained
     at_k: Difference  # base → trained
@@ -163,19 +152,14 @@ def boundary(moves: Sequence[Move]) -> Boundary:
     return Boundary(
         outcomes=Counter(move.outcome for move in moves),
         sure=Counter(move.outcome for move in moves if move.sure),
-        chance_new=sum(new for new, _ in chances),
-        chance_lost=sum(lost for _, lost in chances),
+        chance={outcome: sum(one[outcome] for one in chances) for outcome in OUTCOMES.values()},
     )
 
 
-def compare(moves: Sequence[Move], ks: Sequence[int]) -> list[Comparison]:
-    """A row per domain, and last the mean over domains; none without problems."""
-    groups = [*grouped(moves, lambda move: move.base.domain).items(), (MEAN, moves)]
-    return [
-        Comparison(label=label, problems=len(of), differences=differences(of, ks, seed=derive(0, label)))
-        for label, of in groups
-        if of
-    ]
+def compare(moves: Sequence[Move], ks: Sequence[int]) -> dict[str, tuple[Difference, ...]]:
+    """The differences for every k of each domain, and last those of the mean over domains; none without problems."""
+    groups = {**grouped(moves, lambda move: move.base.domain), MEAN: moves} if moves else {}
+    return {label: differences(of, ks, seed=derive(0, label)) for label, of in groups.items()}
 
 
 def differences(
@@ -194,7 +178,7 @@ def differences(
     means = (mean_over_domains(values_PK, problems) for values_PK in (base_PK, trained_PK, gains_PK))
     others = (*interval(gains_PK, problems, seed=seed), _sign_flips(gains_PK, problems, seed))
     return tuple(
-        Difference(k=k, base=base, trained=trained, gain=gain, low=low, high=high, p=p)
+        Difference(k=k, problems=len(moves), base=base, trained=trained, gain=gain, low=low, high=high, p=p)
         for k, base, trained, gain, low, high, p in zip(ks, *means, *others, strict=True)
     )
 
@@ -204,7 +188,7 @@ def _pass_rates(moves: Sequence[Move], ks: Sequence[int], *, guessed: bool) -> t
     base_PK, trained_PK = (rates(problems, ks, most=most) for problems in sides(moves))
     if guessed:
         return base_PK, trained_PK
-    beyond_P2 = np.array([(move.before, move.after) for move in moves])
+    beyond_P2 = np.array([move.solved for move in moves])
     return base_PK * beyond_P2[:, :1], trained_PK * beyond_P2[:, 1:]
 
 
@@ -214,7 +198,6 @@ def patterns(
     *,
     between: Iterable[ProblemResult] | None = None,
     k: int,
-    seed: int = 0,
 ) -> list[TaskPattern]:
     """The pattern of every task in every part, on the problems that all models were judged on, guesses left out.
 
@@ -223,43 +206,35 @@ def patterns(
     middle = None if between is None else {problem.key: problem for problem in between}
     chosen = (problem for problem in base if middle is None or problem.key in middle)
     groups = grouped(paired(chosen, trained), lambda move: (move.base.part, move.base.task))
-    return [_decided(moves, middle, k, seed) for moves in groups.values()]
+    return [_decided(moves, middle, k) for moves in groups.values()]
 
 
-def _decided(
-    moves: Sequence[Move], between: Mapping[Key, ProblemResult] | None, k: int, seed: int
-) -> TaskPattern:
-    at_1, at_k = differences(moves, (1, k), seed=seed, guessed=False)
+def _decided(moves: Sequence[Move], between: Mapping[Key, ProblemResult] | None, k: int) -> TaskPattern:
+    at_1, at_k = differences(moves, (1, k), guessed=False)
     early = late = None
     pattern: Pattern = "gain" if at_k.up and between is None else "unclear"
     if between is not None:
         base, trained = sides(moves)
         middle = [between[problem.key] for problem in base]
         first, second = paired(base, middle), paired(middle, trained)
-        (early,), (late,) = (differences(half, (k,), seed=seed, guessed=False) for half in (first, second))
+        (early,), (late,) = (differences(half, (k,), guessed=False) for half in (first, second))
         if at_k.up and late.up:
             pattern = "sustained"
-        elif early.up and not late.down and _slowed(first, second, k, seed):
+        elif early.up and not late.down and _slowed(first, second, k):
             pattern = "plateau"
     if at_1.up and at_k.down:
         pattern = "diminish"
+    one = moves[0].base
     return TaskPattern(
-        task=moves[0].base.task,
-        part=moves[0].base.part,
-        problems=len(moves),
-        pattern=pattern,
-        at_1=at_1,
-        at_k=at_k,
-        early=early,
-        late=late,
+        task=one.task, part=one.part, pattern=pattern, at_1=at_1, at_k=at_k, early=early, late=late
     )
 
 
-def _slowed(first: Sequence[Move], second: Sequence[Move], k: int, seed: int) -> bool:
+def _slowed(first: Sequence[Move], second: Sequence[Move], k: int) -> bool:
     """Whether the second half surely gained less than its share of the first half."""
     (before, middle), (_, after) = (_pass_rates(half, (k,), guessed=False) for half in (first, second))
     excess = (after - middle) - LESS * (middle - before)
-    _, high = interval(excess, [move.base for move in first], seed=seed)
+    _, high = interval(excess, [move.base for move in first], seed=0)
     return high[0] < 0
 
 

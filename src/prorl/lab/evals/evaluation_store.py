@@ -62,6 +62,14 @@ class Evaluation(Subject):
     seconds: float
     problems: tuple[ProblemResult, ...]
 
+    def of(self, *parts: Part, domain: str = "", task: str = "") -> list[ProblemResult]:
+        """The problems of these parts, all or those of a domain or task."""
+        return [
+            one
+            for one in self.problems
+            if one.part in parts and domain in ("", one.domain) and task in ("", one.task)
+        ]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:

@@ -28,13 +28,13 @@ DRAWS = 200  # votes of k responses per problem: the error of a mean over 100 pr
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Curve:
-    """pass@k (or maj@k) over a set of problems, with a 95 % bootstrap interval over problems at every k."""
+class Point:
+    """pass@k (or maj@k) of a set of problems at one k, with a 95 % bootstrap interval over problems."""
 
-    ks: tuple[int, ...]
-    rates: tuple[float, ...]
-    low: tuple[float, ...]
-    high: tuple[float, ...]
+    k: int
+    rate: float
+    low: float
+    high: float
 
 
 def powers_up_to(largest: int) -> tuple[int, ...]:
@@ -109,19 +109,18 @@ def solved_shares(problems: Sequence[ProblemResult], k: int) -> dict[str, float 
 
 def least_passes(problems: Sequence[ProblemResult]) -> list[int]:
     """Passes from which on each problem is solved more often than by guesses, tested over its task and part."""
-    rates = dict(zip((problem.key for problem in problems), _guess_rates(problems), strict=True))
     found: dict[Hashable, int] = {}
     for members in grouped(problems, lambda one: (one.task, one.part)).values():
         counts = [(one.samples, one.solved) for one in members]
         tried = [(one.guesses, one.guessed) for one in members]
-        least = guess_floor.least_passes(counts, [rates[one.key] for one in members], tried)
+        least = guess_floor.least_passes(counts, _guess_rates(members), tried)
         found |= zip((one.key for one in members), least, strict=True)
     return [found[one.key] for one in problems]
 
 
 def _guess_rates(problems: Sequence[ProblemResult]) -> list[float | None]:
     found: dict[Hashable, float | None] = {}
-    for members in grouped(problems, lambda one: (one.task, one.part, one.level)).values():
+    for members in grouped(problems, lambda one: one.key[:3]).values():
         rates = guess_floor.guess_rates([(one.guesses, one.guessed) for one in members])
         found |= zip((one.key for one in members), rates, strict=True)
     return [found[one.key] for one in problems]
@@ -129,12 +128,13 @@ def _guess_rates(problems: Sequence[ProblemResult]) -> list[float | None]:
 
 def curve(
     problems: Sequence[ProblemResult], ks: Sequence[int], *, rates_PK: Array | None = None, seed: int = 0
-) -> Curve:
+) -> list[Point]:
     """The curve of a set of problems: of pass@k, or of the rates given per problem."""
     values = rates(problems, ks) if rates_PK is None else rates_PK
-    low, high = interval(values, problems, seed=seed)
-    means = mean_over_domains(values, problems)
-    return Curve(ks=tuple(ks), rates=tuple(means), low=tuple(low), high=tuple(high))
+    means, ends = mean_over_domains(values, problems), interval(values, problems, seed=seed)
+    return [
+        Point(k=k, rate=rate, low=low, high=high) for k, rate, low, high in zip(ks, means, *ends, strict=True)
+    ]
 
 
 def mean_rates(problems: Sequence[ProblemResult], ks: Sequence[int]) -> list[float]:

@@ -15,9 +15,9 @@ from prorl.envs.registry import TASKS
 from prorl.lab import results
 from prorl.lab.creativity import INDEX, creativity_tables, read_creativity
 from prorl.lab.evals.comparison import differences
-from prorl.lab.evals.evaluation_store import MEASUREMENT, Evaluation, evaluations, readable
+from prorl.lab.evals.evaluation_store import BASE, MEASUREMENT, Evaluation, evaluations, readable
 from prorl.lab.evals.problems import Part, ProblemResult
-from prorl.lab.evals.statistics import Curve, curve, majority_rates, powers_up_to, voting
+from prorl.lab.evals.statistics import Point, curve, majority_rates, powers_up_to, voting
 from prorl.lab.report import drawing
 from prorl.lab.report.drawing import Drawn, Trace
 from prorl.lab.report.page import Section, bullets, paragraph, preformatted
@@ -47,10 +47,9 @@ ANSWERED = (
 )
 HEAT_ROW_PIXELS, FRAME_PIXELS = 34, 120
 
-Curves = Sequence[tuple[Drawn, Curve]]
+Curves = Sequence[tuple[Drawn, Sequence[Point]]]
 Panels = Mapping[str, Curves]
-Draw = Callable[[Sequence[ProblemResult]], Curve]
-Axis = Mapping[str, Any]
+Draw = Callable[[Sequence[ProblemResult]], Sequence[Point]]
 Levels = Mapping[str, Sequence[int]]
 """Task → the levels that the run trains; a task that is not there is not trained."""
 
@@ -67,11 +66,11 @@ class Shown:
     @property
     def parts(self) -> list[Part]:
         """Those parts of `PARTS` in which there are problems."""
-        return [part for part in PARTS if self.models[0].of(part)]
+        return [part for part in PARTS if self.models[0].evaluation.of(part)]
 
     def domains(self, part: Part) -> list[str]:
         """The domains of a part's problems."""
-        return sorted({problem.domain for problem in self.models[0].of(part)})
+        return sorted({problem.domain for problem in self.models[0].evaluation.of(part)})
 
     @property
     def pair(self) -> Pair | None:
@@ -90,10 +89,10 @@ class Shown:
     def curves(self, part: Part, draw: Draw | None = None, **about: str) -> Curves:
         """A curve of every model on its problems of a part, all or those of a domain or task; pass@k by default."""
         draw = draw or partial(curve, ks=self.ks)
-        return [(model, draw(model.of(part, **about))) for model in self.models]
+        return [(model, draw(model.evaluation.of(part, **about))) for model in self.models]
 
     def figure(
-        self, key: str, title: str, note: str, curves: Panels, *, rate: str, x: Axis | None = None
+        self, key: str, title: str, note: str, curves: Panels, rate: str = "pass@k", x: Trace | None = None
     ) -> Figure:
         """Curves of a rate (`pass@k`, `maj@k`) by k, unless `x` is another axis, in panels by their names."""
         traces = [
@@ -131,10 +130,10 @@ def _verdict(pair: Pair, names: tuple[str, str]) -> tuple[str, list[Table]]:
     """What a pair of models gained in every part: sentences, and a table of the domains."""
     html, tables = "", []
     for found in results.gains(pair):
-        moved = results.problems_moved(pair.moves(found.part), pair.ks[-1])
+        moved = results.problems_moved(found.moves, pair.ks[-1])
         html += paragraph(results.gain_sentence(found, names), moved)
         tables.append(results.gain_table(found, f"By domain: {NAMES[found.part]} problems"))
-    return html, [replace(table, folded=True) for table in tables]
+    return html, tables
 
 
 def _gain_figure(shown: Shown) -> Figure:
@@ -143,10 +142,10 @@ def _gain_figure(shown: Shown) -> Figure:
     y = {"type": "category", "autorange": "reversed"}
     traces: list[Trace] = []
     for panel, part in enumerate(shown.parts):
-        domains = shown.domains(part)
-        found = [shown.curves(part, domain=domain) for domain in domains]
-        for at, model in enumerate(shown.models):
-            traces.append(drawing.dots(model, domains, [curves[at][1] for curves in found], panel))
+        for model in shown.models:
+            asked = {domain: model.evaluation.of(part, domain=domain) for domain in shown.domains(part)}
+            rows = {domain: curve(problems, (1,))[0] for domain, problems in asked.items()}
+            traces.append(drawing.dots(model, rows, panel))
     layout = drawing.panels([PARTS[part] for part in shown.parts], x, y)
     layout |= {"meta": {}, "hovermode": "closest"}
     note = "Dots are means over problems, bars 95 % intervals over problems."
@@ -165,21 +164,20 @@ def boundary_sections(run: RunHistory) -> list[Section]:
     for name, paths in evaluations(run.folder):
         if found := [evaluation for evaluation in readable(paths, trouble.append) if evaluation.problems]:
             stored[name] = found
-    compared = any(len(found) > 1 for name, found in stored.items() if name != MEASUREMENT)
-    shown = [name for name in stored if name != MEASUREMENT or not compared]
-    shown.sort(key=lambda name: -stored[name][0].samples)
+    if any(len(found) > 1 for name, found in stored.items() if name != MEASUREMENT):
+        stored.pop(MEASUREMENT, None)
     sections = [
         section
-        for name in shown
-        for section in _evaluation(name, stored[name], run, f" ({name})" if len(shown) > 1 else "")
+        for name, found in sorted(stored.items(), key=lambda item: -item[1][0].samples)
+        for section in _evaluation(name, found, run, f" ({name})" if len(stored) > 1 else "")
     ]
     if trouble:
         html = bullets(trouble, tone="bad")
         sections.append(Section(key="boundary-unread", title="Unread evaluations", html=html))
     if not sections:
         missing = "No evaluation is stored, so nothing can be said of what the model solves now and its base did not."
-        command = preformatted(f"prorl eval {run.folder} --k 256")
-        html = paragraph(missing, "This command makes one:") + command
+        html = paragraph(missing, "This command makes one:")
+        html += preformatted(f"prorl eval {run.folder} --k 256")
         sections.append(Section(key="boundary", title="Reasoning boundary", html=html))
     return sections
 
@@ -202,14 +200,14 @@ def _pass_section(shown: Shown) -> Section:
         if len(domains) > 1:
             by_domain = {domain: shown.curves(part, domain=domain) for domain in domains}
             title = f"pass@k, {PARTS[part]} problems per domain"
-            figures.append(shown.figure(f"pass-{part}", title, HOW_TO_READ, by_domain, rate="pass@k"))
+            figures.append(shown.figure(f"pass-{part}", title, HOW_TO_READ, by_domain))
     html, tables = _verdict(pair, (pair.base.title, pair.trained.title)) if (pair := shown.pair) else ("", [])
     return shown.section("pass", "pass@k", html, tables=tuple(tables), figures=tuple(figures))
 
 
 def _pass_figure(shown: Shown) -> Figure:
     mean = {PARTS[part]: shown.curves(part) for part in shown.parts}
-    return shown.figure("pass", "pass@k, mean over domains", HOW_TO_READ, mean, rate="pass@k")
+    return shown.figure("pass", "pass@k, mean over domains", HOW_TO_READ, mean)
 
 
 # -- the last model against the base, problem by problem
@@ -218,7 +216,7 @@ def _pass_figure(shown: Shown) -> Figure:
 def _compared(shown: Shown) -> list[Section]:
     """New and lost problems, patterns, newly solvable ones; nothing without a base."""
     pair, k = shown.pair, shown.ks[-1]
-    if pair is None or not shown.models[0].is_base:
+    if pair is None or pair.base.model != BASE:
         return []
     found = pair.patterns(k)
     tables = [results.boundary_table(pair), results.moved_table(pair)]
@@ -261,7 +259,7 @@ def _heat_map(shown: Shown) -> Figure:
 
 
 def _heat(models: Sequence[Drawn], part: Part, panel: int, samples: int) -> Trace:
-    by_key = [{problem.key: problem for problem in model.of(part)} for model in models]
+    by_key = [{problem.key: problem for problem in model.evaluation.of(part)} for model in models]
     columns = [[found[key] for found in by_key] for key in by_key[0]]
     columns.sort(key=lambda column: [-one.solved / one.samples for one in (column[0], column[-1])])
     rows = list(zip(*columns, strict=True))
@@ -292,9 +290,16 @@ def _depth(rate: float, samples: int) -> float:
 def _answer_section(shown: Shown) -> Section:
     """Format failures apart from wrong answers, majority votes and response lengths."""
     tables = results.answer_tables(shown.pair, shown.ks[-1]) if shown.pair else []
-    voters = [model.of(*PARTS) for model in shown.models]
-    curves = {PARTS[part]: _voted(shown, part, voters) for part in PARTS if shown.ks[-1] > 1}
-    found = {name: of_models for name, of_models in curves.items() if of_models}
+    voters = [model.evaluation.of(*PARTS) for model in shown.models]
+
+    def vote(problems: Sequence[ProblemResult]) -> list[Point]:
+        chosen = voting(problems, *voters)
+        return curve(chosen, shown.ks, rates_PK=majority_rates(chosen, shown.ks))
+
+    parts = (
+        {one.part for one in voting(*voters)} if shown.ks[-1] > 1 else set()
+    )  # all models vote on the same
+    found = {PARTS[part]: shown.curves(part, vote) for part in PARTS if part in parts}
     note = "How often the most frequent answer of k responses is right, over problems on which all can vote."
     title = "maj@k, mean over domains"
     figures = (shown.figure("answers-majority", title, note, found, rate="maj@k"),) if found else ()
@@ -302,20 +307,11 @@ def _answer_section(shown: Shown) -> Section:
     return shown.section("answers", "Format, votes, lengths", paragraph(ANSWERED), **seen)
 
 
-def _voted(shown: Shown, part: Part, voters: Sequence[Sequence[ProblemResult]]) -> Curves:
-    votes = ((model, voting(model.of(part), *voters)) for model in shown.models)
-    return [
-        (model, curve(problems, shown.ks, rates_PK=majority_rates(problems, shown.ks)))
-        for model, problems in votes
-        if problems
-    ]
-
-
 def _outcome_table(shown: Shown) -> Table:
     rows: list[tuple[Cell, ...]] = []
     for part in shown.parts:
         for domain, model in product(shown.domains(part), shown.models):
-            problems = model.of(part, domain=domain)
+            problems = model.evaluation.of(part, domain=domain)
             samples = sum(one.samples for one in problems)
             passed = sum(one.solved for one in problems) / samples
             cut = sum(one.truncated for one in problems) / samples
@@ -356,12 +352,11 @@ def trained_levels(run: RunHistory) -> Levels:
 
 def _level_section(shown: Shown, trained: Levels) -> list[Section]:
     """pass@1 and pass@k by level, a panel per task, all models; nothing where no model was asked by level."""
-    tasks = sorted({problem.task for problem in shown.models[0].of("levels")})
+    tasks = sorted({problem.task for problem in shown.models[0].evaluation.of("levels")})
     if not tasks:
         return []
     ends = tuple(dict.fromkeys((1, shown.ks[-1])))
-    found = results.level_tables(shown.pair, ends) if shown.pair else []
-    tables = tuple(replace(table, folded=True) for table in found)
+    tables = tuple(results.level_tables(shown.pair, ends)) if shown.pair else ()
     html = paragraph(_beyond(shown, trained, ends), "Shaded are the levels that the run trains.")
     figures = tuple(_level_figure(shown, tasks, trained, k) for k in ends)
     return [shown.section("levels", "Difficulty levels", html, tables=tables, figures=figures)]
@@ -388,12 +383,10 @@ def _level_figure(shown: Shown, tasks: Sequence[str], trained: Levels, k: int) -
     return replace(figure, layout={**figure.layout, "shapes": shades})
 
 
-def _by_level(problems: Sequence[ProblemResult], k: int) -> Curve:
+def _by_level(problems: Sequence[ProblemResult], k: int) -> list[Point]:
     """The rate at every level, as a curve over levels instead of k's."""
-    levels, members = zip(*sorted(grouped(problems, lambda one: one.level).items()), strict=True)
-    found = [curve(of_level, (k,)) for of_level in members]
-    rates, low, high = zip(*((one.rates[0], one.low[0], one.high[0]) for one in found), strict=True)
-    return Curve(ks=levels, rates=rates, low=low, high=high)
+    by_level = sorted(grouped(problems, lambda one: one.level).items())
+    return [replace(curve(of_level, (k,))[0], k=level) for level, of_level in by_level]
 
 
 def _beyond(shown: Shown, trained: Levels, ks: Sequence[int]) -> str:

@@ -10,6 +10,7 @@ from typing import TypeVar
 from prorl.config.recipe import flat
 from prorl.control.events import CommandGiven, Intervened, ReferenceReset, Validated
 from prorl.control.metrics import STEP, ratio
+from prorl.lab.evals.statistics import MEAN
 from prorl.lab.report.curves import experiment, repetitions, t_interval, told_apart
 from prorl.lab.report.summary import as_text
 from prorl.lab.results import Gains, difference_cell
@@ -135,8 +136,8 @@ def _end(runs: Sequence[RunHistory]) -> Rows:
 
 
 def _measured(runs: Sequence[Gains | None]) -> Rows:
-    means = [{of_k.k: of_k for of_k in found.rows[-1].differences} if found else {} for found in runs]
-    yield "after step", _numbers(COUNT, runs, lambda found: found.step)
+    means = [{of_k.k: of_k for of_k in found.rows[MEAN]} if found else {} for found in runs]
+    yield "after step", _numbers(COUNT, runs, lambda found: found.pair.trained.step)
     for k in dict.fromkeys(k for mean in means for k in mean):
         at_k = [mean.get(k) for mean in means]
         yield f"pass@{k}, base", _numbers(SHARE, at_k, lambda found: found.base)

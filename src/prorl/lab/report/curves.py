@@ -268,9 +268,8 @@ def _several(curves: Sequence[Curve], main: Trace) -> list[Trace]:
         return [middle]  # an interval of one layer has no place among layers
     known = [at for at, end in enumerate(low) if math.isfinite(end)]
     xs = [steps[at] for at in known]
-    top_x, top = thin(xs, [high[at] for at in known], SMOOTHED_POINTS)
-    low_x, bottom = thin(xs, [low[at] for at in known], SMOOTHED_POINTS)
-    outline = [*top_x, *reversed(low_x)], short([*top, *reversed(bottom)])
+    top, bottom = (_thinned(xs, [ends[at] for at in known], SMOOTHED_POINTS) for ends in (high, low))
+    outline = ([*top[axis], *reversed(bottom[axis])] for axis in "xy")
     return [band(main["name"], main["marker"]["color"], *outline), middle]
 
 

@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 from prorl.envs.files import storable
 from prorl.lab.evals.evaluation_store import BASE, Evaluation
-from prorl.lab.evals.problems import Part, ProblemResult
 
 if TYPE_CHECKING:
-    from prorl.lab.evals.statistics import Curve  # imports numpy, which the dashboard does without
+    from prorl.lab.evals.statistics import Point  # imports numpy, which the dashboard does without
 
 PALETTE = ("#2f74c0", "#d9622b", "#1f9a85", "#b8508f", "#a5821a", "#6a63c6", "#5f8a2e", "#7d858f")
 """Colours of runs or series, in order; each has at least 3:1 contrast on white and on the dark page."""
@@ -38,7 +37,7 @@ Trace = dict[str, Any]
 
 
 def template(theme: str) -> dict[str, Any]:
-    """The plotly template of a theme, `light` or `dark`."""
+    """The plotly template of a theme, `light` or `dark`; page.js leaves the paper transparent."""
     axis = {
         "gridcolor": GRID[theme],
         "linecolor": GRID[theme],
@@ -55,8 +54,6 @@ def template(theme: str) -> dict[str, Any]:
     legend = {"orientation": "h", "x": 0, "xanchor": "left", "y": 1.02, "yanchor": "bottom"}
     layout = {
         "font": {"family": FONT, "size": 12, "color": INK[theme]},
-        "paper_bgcolor": PAPER[theme],
-        "plot_bgcolor": PAPER[theme],
         "colorway": list(PALETTE),
         "margin": {"l": 48, "r": 14, "t": 10, "b": 40},
         "height": HEIGHT,
@@ -95,23 +92,10 @@ def band(name: str, color: str, xs: Sequence[float], ys: Sequence[float | None])
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drawn:
-    """A model as figures show it."""
+    """A model as figures show it: the base in grey."""
 
     color: str
     evaluation: Evaluation
-
-    @property
-    def is_base(self) -> bool:
-        """Whether the others are compared with it."""
-        return self.evaluation.model == BASE
-
-    def of(self, *parts: Part, domain: str = "", task: str = "") -> list[ProblemResult]:
-        """Its problems of these parts, all or those of a domain or task."""
-        return [
-            one
-            for one in self.evaluation.problems
-            if one.part in parts and domain in ("", one.domain) and task in ("", one.task)
-        ]
 
 
 def drawn(evaluations: Sequence[Evaluation]) -> list[Drawn]:
@@ -147,38 +131,39 @@ def _on_ramp(place: float) -> str:
 # -- panels
 
 
-def curve_traces(model: Drawn, curve: Curve, panel: int) -> list[Trace]:
+def curve_traces(model: Drawn, curve: Sequence[Point], panel: int) -> list[Trace]:
     """A line with its interval as a band, in a panel counted from 0; the first panel's lines are the legend's."""
     shared = _of_model(model, panel)
-    xs, ys = [*curve.ks, *reversed(curve.ks)], [*curve.high, *reversed(curve.low)]
+    ks = [at.k for at in curve]
+    outline = [at.high for at in curve] + [at.low for at in reversed(curve)]
     line = shared | {
         "mode": "lines+markers",
-        "x": curve.ks,
-        "y": curve.rates,
-        "customdata": list(zip(curve.low, curve.high, strict=True)),
+        "x": ks,
+        "y": [at.rate for at in curve],
+        "customdata": [(at.low, at.high) for at in curve],
         "hovertemplate": "%{y:.1%} (%{customdata[0]:.1%} to %{customdata[1]:.1%})",
-        "line": {"color": model.color, "width": 2.2, "dash": "dot" if model.is_base else "solid"},
+        "line": {"color": model.color, "width": 2.2, "dash": "dot" if model.color == GREY else "solid"},
         "marker": {"color": model.color, "size": 5},
     }
-    return [shared | band(shared["name"], model.color, xs, ys), line]
+    return [shared | band(shared["name"], model.color, ks + ks[::-1], outline), line]
 
 
-def dots(model: Drawn, rows: Sequence[str], found: Sequence[Curve], panel: int) -> Trace:
-    """A dot per row with its interval: the first rate of each curve."""
-    rates = [(curve.rates[0], curve.low[0], curve.high[0]) for curve in found]
+def dots(model: Drawn, rows: Mapping[str, Point], panel: int) -> Trace:
+    """A dot per row with its interval."""
+    symbol = "circle-open" if model.color == GREY else "circle"
     return _of_model(model, panel) | {
         "mode": "markers",
-        "x": [rate for rate, _, _ in rates],
-        "y": [label(row) for row in rows],
+        "x": [at.rate for at in rows.values()],
+        "y": [*map(label, rows)],
         "error_x": {
             "type": "data",
             "symmetric": False,
             "color": faded(model.color, 0.5),
             "thickness": 2,
-            "array": [high - rate for rate, _, high in rates],
-            "arrayminus": [rate - low for rate, low, _ in rates],
+            "array": [at.high - at.rate for at in rows.values()],
+            "arrayminus": [at.rate - at.low for at in rows.values()],
         },
-        "marker": {"color": model.color, "size": 10, "symbol": "circle-open" if model.is_base else "circle"},
+        "marker": {"color": model.color, "size": 10, "symbol": symbol},
         "hovertemplate": "%{y}: %{x:.1%}",
     }
 
@@ -210,15 +195,18 @@ def panels(titles: Sequence[str], x: Mapping[str, Any], y: Mapping[str, Any]) ->
     columns = min(COLUMNS, len(titles))
     rows = -(-len(titles) // columns)
     gaps = {"xgap": 0.07, "ygap": 0.32 if rows > 1 else 0}
+    place = {"x": 0, "y": 1, "yshift": 4, "xanchor": "left", "yanchor": "bottom", "showarrow": False}
     layout: dict[str, Any] = {
         "grid": {"rows": rows, "columns": columns, "pattern": "independent", **gaps},
         "height": FRAME_PIXELS + rows * PANEL_PIXELS + (60 if rows == 1 else 0),
-        "annotations": [_title(title, panel) for panel, title in enumerate(titles)],
+        "annotations": [],
         "margin": {"t": 64},
         "meta": {"wide": len(titles) > 1, "panels": len(titles) > 1},
         "legend": {"y": 1, "yref": "container", "yanchor": "top", "tracegroupgap": 0},
     }
-    for panel in range(len(titles)):
+    for panel, title in enumerate(titles):
+        refs = {f"{letter}ref": f"{axis(letter, panel)} domain" for letter in "xy"}
+        layout["annotations"].append({"text": f"<b>{title}</b>", **refs, **place})
         lowest, leftmost = panel >= len(titles) - columns, panel % columns == 0
         layout[axis("xaxis", panel)] = {**x, **({} if lowest else {"title": {"text": ""}})}
         right = {} if leftmost else {"title": {"text": ""}, "showticklabels": False}
@@ -229,9 +217,3 @@ def panels(titles: Sequence[str], x: Mapping[str, Any], y: Mapping[str, Any]) ->
 def axis(letter: str, panel: int) -> str:
     """What a trace calls the axis of a panel: `x`, `x2`, …; a layout begins with `xaxis`."""
     return letter if panel == 0 else f"{letter}{panel + 1}"
-
-
-def _title(text: str, panel: int) -> dict[str, Any]:
-    place = {"x": 0, "y": 1, "yshift": 4, "xanchor": "left", "yanchor": "bottom", "showarrow": False}
-    refs = {"xref": f"{axis('x', panel)} domain", "yref": f"{axis('y', panel)} domain"}
-    return {"text": f"<b>{text}</b>", **refs, **place}

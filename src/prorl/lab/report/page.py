@@ -76,14 +76,10 @@ def fold(title: str, body: str) -> str:
     return f"<details><summary>{escape(title)}</summary>{body}</details>"
 
 
-def tables_html(tables: Iterable[Table]) -> str:
-    """Tables below their titles, the folded ones behind them."""
-    return "".join(
-        fold(table.title, to_html(table))
-        if table.folded
-        else (heading(table.title) if table.title else "") + to_html(table)
-        for table in tables
-    )
+def _below_title(table: Table) -> str:
+    if table.folded:
+        return fold(table.title, to_html(table))
+    return (heading(table.title) if table.title else "") + to_html(table)
 
 
 # -- the page
@@ -118,7 +114,7 @@ def section_json(section: Section) -> dict[str, Any]:
     return {
         "key": section.key,
         "title": section.title,
-        "html": section.html + tables_html(section.tables),
+        "html": section.html + "".join(map(_below_title, section.tables)),
         "figures": to_jsonable_python(section.figures, inf_nan_mode="null"),
     }
 

@@ -49,6 +49,9 @@ def _one(run: RunHistory) -> str:
         f"<div><dt>{escape(name)}</dt><dd>{escape(value)}<small>{escape(about)}</small></dd></div>"
         for name, value, about in _facts(run)
     )
+    calm = paragraph("Nothing stands out.", tone="good")
+    if len(run.steps) < 2 * SPAN:
+        calm = paragraph("Too few steps to say.", tone="soft")
     parts = [
         paragraph(_trained(run)),
         f'<dl class="facts">{"".join(cards)}</dl>',
@@ -56,7 +59,7 @@ def _one(run: RunHistory) -> str:
         paragraph(f"{happened}." if happened else "Plain training: no reset, no intervention, no command."),
         decided if marks else "",
         heading("Worth a look"),
-        bullets(grave(run), tone="bad") + bullets(remarks(run), tone="warn") or _calm(run),
+        bullets(grave(run), tone="bad") + bullets(remarks(run), tone="warn") or calm,
     ]
     return "".join(parts)
 
@@ -92,17 +95,10 @@ def _is_trained(name: str, settings: Mapping[str, Any]) -> bool:
     return name not in SOURCES or SOURCES[name].use == "train"
 
 
-def _calm(run: RunHistory) -> str:
-    if len(run.steps) < 2 * SPAN:
-        return paragraph("Too few steps to say.", tone="soft")
-    return paragraph("Nothing stands out.", tone="good")
-
-
 def _facts(run: RunHistory) -> Iterator[tuple[str, str, str]]:
     """Numbers that are seen first: what it is, the number, a remark below it."""
     yield "Steps", _progress(run), run.health
-    scores = _validation(run)
-    if scores:
+    if scores := _validation(run):
         (first_step, first), (last_step, last) = scores[0], scores[-1]
         best = f"; best {run.best.score:.1%} at {run.best.step}" if run.best else ""
         about = f"step {first_step} → {last_step}{best}"
@@ -133,8 +129,7 @@ def _seeds(group: Group) -> str:
 
 
 def _validation(run: RunHistory) -> list[tuple[int, float]]:
-    scores = zip(run.validations.steps, run.validations.get("score"), strict=True)
-    return [(step, score) for step, score in scores if math.isfinite(score)]
+    return [(one.step, one.score) for one in run.of(Validated) if math.isfinite(one.score)]
 
 
 def _progress(run: RunHistory) -> str:
@@ -144,49 +139,46 @@ def _progress(run: RunHistory) -> str:
 # -- findings: rules of thumb for people; nothing acts on them
 
 
-def grave(run: RunHistory) -> list[str]:
+def grave(run: RunHistory) -> Iterator[str]:
     """What spoils a run, as sentences with the numbers."""
-    return [*run.notes, *_broken(run), *(text for share, text in _wasted(run) if share > MOST_WASTED)]
-
-
-def remarks(run: RunHistory) -> list[str]:
-    """What else deserves a look; none of it is good news."""
-    wasted = [text for share, text in _wasted(run) if share <= MOST_WASTED]
-    return [*_drifts(run), *wasted, *cut_otherwise(run), *_lately(run)]
-
-
-def cut_otherwise(run: RunHistory) -> list[str]:
-    """Where validations began to be cut off at another length: no difference across such a place is the policy's."""
-    validations = [event for event in run.events if isinstance(event, Validated)]
-    return [
-        f"Validations up to step {before.step} are cut off at {before.response_limit:,} tokens and those from step "
-        f"{after.step} on at {after.response_limit:,}, as sampling.response_limit was changed between: they are not "
-        "comparable."
-        for before, after in pairwise(validations)
-        if before.response_limit and after.response_limit and before.response_limit != after.response_limit
-    ]
-
-
-def _ends(run: RunHistory, name: str) -> tuple[float, float]:
-    finite = [value for value in run.steps.get(name) if math.isfinite(value)]
-    return (fmean(finite[:SPAN]), fmean(finite[-SPAN:])) if finite else (math.nan, math.nan)
-
-
-def _broken(run: RunHistory) -> Iterator[str]:
+    yield from run.notes
     names = ("update.skipped", "rollout_stats.errors", "rollout_stats.draws")
     skipped, errors, draws = map(run.steps.total, names)
     if skipped:
         yield f"{count(int(skipped), 'update')} skipped, because loss or gradient was not finite."
     if draws and errors / draws > 0.01:
         yield f"{errors / draws:.1%} of all drawn groups were lost to verifier errors: see the verifiers' notes."
-    grave = [mark.text for mark in run.marks if mark.kind == "roll back"]
-    if grave:
-        yield f"The run was rolled back {count(len(grave), 'time')}; the last time: {grave[-1]}."
+    if back := [mark.text for mark in run.marks if mark.kind == "roll back"]:
+        yield f"The run was rolled back {count(len(back), 'time')}; the last time: {back[-1]}."
+    yield from (text for share, text in _wasted(run) if share > MOST_WASTED)
+
+
+def remarks(run: RunHistory) -> Iterator[str]:
+    """What else deserves a look; none of it is good news."""
+    if len(run.steps) >= 2 * SPAN:  # from then on a comparison of the ends says something
+        yield from _drifts(run)
+    yield from (text for share, text in _wasted(run) if share <= MOST_WASTED)
+    yield from cut_otherwise(run)
+    accepted, drawn = (_ends(run, f"rollout_stats.{name}")[1] for name in ("accepted", "draws"))
+    if drawn and accepted / drawn < 0.2:
+        informative = f"Only {accepted / drawn:.0%} of the problems drawn lately are informative"
+        yield f"{informative}: the others are too easy or too hard for this policy."
+    for name in run.validations.below("domains"):
+        scores = [score for score in run.validations.get(f"domains.{name}") if math.isfinite(score)]
+        if len(scores) > 2 and max(scores[1:]) <= scores[0]:
+            yield f"No validation in {name} was better than the first one ({scores[0]:.1%})."
+
+
+def _wasted(run: RunHistory) -> Iterator[tuple[float, str]]:
+    truncated, unanswered = (_ends(run, f"rollout_stats.{name}")[1] for name in ("truncated", "unanswered"))
+    if truncated > 0.1:
+        yield truncated, f"{truncated:.0%} of the latest responses hit the length limit."
+    if unanswered > 0.2:
+        told = f"{unanswered:.0%} of the latest responses hold no answer in the form asked for: a format problem?"
+        yield unanswered, told
 
 
 def _drifts(run: RunHistory) -> Iterator[str]:
-    if len(run.steps) < 2 * SPAN:  # from then on a comparison says something
-        return
     before, after = _ends(run, "update.entropy")
     if after < 0.5 * before:
         yield f"Entropy fell from {before:.3f} to {after:.3f} nats per token: does the policy still explore?"
@@ -198,26 +190,20 @@ def _drifts(run: RunHistory) -> Iterator[str]:
         yield f"A step takes {after:.3g} s now and took {before:.3g} s at first."
 
 
-def _wasted(run: RunHistory) -> Iterator[tuple[float, str]]:
-    truncated, unanswered = (_ends(run, f"rollout_stats.{name}")[1] for name in ("truncated", "unanswered"))
-    if truncated > 0.1:
-        yield truncated, f"{truncated:.0%} of the latest responses hit the length limit."
-    if unanswered > 0.2:
-        yield (
-            unanswered,
-            f"{unanswered:.0%} of the latest responses hold no answer in the form asked for: a format problem?",
-        )
+def _ends(run: RunHistory, name: str) -> tuple[float, float]:
+    finite = [value for value in run.steps.get(name) if math.isfinite(value)]
+    return (fmean(finite[:SPAN]), fmean(finite[-SPAN:])) if finite else (math.nan, math.nan)
 
 
-def _lately(run: RunHistory) -> Iterator[str]:
-    accepted, drawn = (_ends(run, f"rollout_stats.{name}")[1] for name in ("accepted", "draws"))
-    if drawn and accepted / drawn < 0.2:
-        informative = f"Only {accepted / drawn:.0%} of the problems drawn lately are informative"
-        yield f"{informative}: the others are too easy or too hard for this policy."
-    for name in run.validations.below("domains"):
-        scores = [score for score in run.validations.get(f"domains.{name}") if math.isfinite(score)]
-        if len(scores) > 2 and max(scores[1:]) <= scores[0]:
-            yield f"No validation in {name} was better than the first one ({scores[0]:.1%})."
+def cut_otherwise(run: RunHistory) -> list[str]:
+    """Where validations began to be cut off at another length: no difference across such a place is the policy's."""
+    return [
+        f"Validations up to step {before.step} are cut off at {before.response_limit:,} tokens and those from step "
+        f"{after.step} on at {after.response_limit:,}, as sampling.response_limit was changed between: they are not "
+        "comparable."
+        for before, after in pairwise(run.of(Validated))
+        if before.response_limit and after.response_limit and before.response_limit != after.response_limit
+    ]
 
 
 # -- references
