@@ -4,7 +4,6 @@ What cannot be read is said on the page and nothing is raised for it; what did n
 text that an operator, a task or a folder's name brings in is escaped where it becomes HTML.
 """
 
-import json
 import logging
 import os
 import subprocess
@@ -16,6 +15,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import quote
 
+from pydantic import TypeAdapter
+
 from prorl.commands import WORDS
 from prorl.config.schema import HPARAMS
 from prorl.control.events import Validated
@@ -23,7 +24,7 @@ from prorl.lab.report.curves import curve_sections
 from prorl.lab.report.page import Section, bullets, heading, page, paragraph, section_json, to_script_json
 from prorl.lab.report.rollouts import rollout_section
 from prorl.lab.report.summary import lineage_section, recipe_section, summary_section
-from prorl.lab.tables import NONE, Figure, count, duration, escape
+from prorl.lab.tables import NONE, count, duration, escape
 from prorl.run.history import RunHistory, health, read_history
 from prorl.run.layout import CONFIG, EVALS, JOURNAL, SAMPLES, runs_below
 
@@ -38,6 +39,7 @@ TONES: Mapping[str, str] = {
 }
 # Of health: what may still take steps.
 GOING = ("running", "degraded", "waiting", "paused", "hung?", "elsewhere")
+SECTIONS = TypeAdapter(list[Section])
 
 log = logging.getLogger("prorl.lab.dashboard")
 
@@ -90,9 +92,10 @@ class Evaluations:
                 self._process = subprocess.Popen(
                     command, stdin=subprocess.DEVNULL, stdout=self._made, process_group=0
                 )
-        elif self._process.poll() is not None:
-            self._take(failed=self._process.returncode != 0)
+        elif (status := self._process.poll()) is not None:
             self._process = None
+            self._made.seek(0)
+            self.sections = self._failure() if status else SECTIONS.validate_json(self._made.read())
 
     def close(self) -> None:
         """End the child process if there is one."""
@@ -101,19 +104,12 @@ class Evaluations:
             self._process.wait()
         self._made.close()
 
-    def _take(self, *, failed: bool) -> None:
-        if failed:
-            place = self._folder / EVALS
-            html = paragraph(
-                f"The measurements in {place} cannot be shown; the server's terminal says why.", tone="bad"
-            )
-            self.sections = [Section(key="boundary", title="Boundary", html=html)]
-            return
-        self._made.seek(0)
-        self.sections = [
-            Section(**{**data, "figures": tuple(Figure(**figure) for figure in data["figures"])})
-            for data in json.load(self._made)
-        ]
+    def _failure(self) -> list[Section]:
+        place = self._folder / EVALS
+        html = paragraph(
+            f"The measurements in {place} cannot be shown; the server's terminal says why.", tone="bad"
+        )
+        return [Section(key="boundary", title="Boundary", html=html)]
 
 
 class RunPage:
