@@ -238,12 +238,7 @@ def test_every_part_is_measured_on_its_own_problems(tmp_path):
         assert [(r.task, r.level, r.index) for r in of_part] == [(p.task, p.level, p.index) for p in problems]
     assert read_evaluation(tmp_path / "base.parquet") == evaluation
     assert [path.name for path in tmp_path.iterdir()] == ["base.parquet"]
-
-
-def test_a_measurement_can_be_repeated(tmp_path):
-    first, second = (replace(measured(tmp_path), seconds=0.0) for _ in range(2))
-    assert first == second
-    assert measured(tmp_path, seed=2).problems != first.problems
+    assert measured(tmp_path, seed=2).problems != evaluation.problems  # other responses to the same
 
 
 @pytest.mark.parametrize("chunks", [1, 2, 3])

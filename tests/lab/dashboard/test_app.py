@@ -5,7 +5,7 @@ from starlette.testclient import TestClient
 
 from prorl.commands import INBOX
 from prorl.config.recipe import to_json
-from prorl.control.events import Started, Stopped, to_record
+from prorl.control.events import Started, to_record
 from prorl.lab.dashboard.app import MAX_COMMAND, dashboard
 from prorl.run.store import RunStore
 from support.events import stepped
@@ -115,14 +115,6 @@ def test_a_command_is_judged_as_by_the_command(client, root, words, told):
     assert answer.status_code in (200, 422)
     assert told in answer.json()["said"]
     assert (inbox(root) == b"") == (answer.status_code == 422)
-
-
-def test_a_run_that_is_done_obeys_nothing(client, root):
-    with RunStore.open(root / "nano") as store:
-        store.journal.append(to_record(Stopped(step=1, reason="done")))
-    answer = command(client)
-    assert (answer.status_code, inbox(root)) == (422, b"")
-    assert "is done" in answer.json()["said"]
 
 
 def test_without_a_token_nobody_gives_commands_and_commands_are_posted(root):
