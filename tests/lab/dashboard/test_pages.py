@@ -12,6 +12,7 @@ from prorl.control.events import Started, Stopped, to_record
 from prorl.lab.dashboard import pages
 from prorl.lab.dashboard.pages import RunPage, RunsPage, find_runs
 from prorl.run import history
+from prorl.run.history import RECENT
 from prorl.run.layout import LOCK, hold_lock
 from prorl.run.process import Heartbeat
 from prorl.run.store import RunStore
@@ -160,14 +161,17 @@ def test_a_paused_run_is_paused_at_every_look(run):
             assert "waiting" not in page.look()[0].html
 
 
-def test_of_runs_that_rest_no_columns_are_kept(run, monkeypatch):
+def test_of_runs_that_rest_few_steps_are_kept(run, monkeypatch):
     page = RunsPage(run.parent)
     page.look()
-    assert page._readers.keys() == {"nano"}
-    monkeypatch.setattr(pages, "GOES_ON", 0.0)
+    append(run, *map(stepped, range(3, 30)))
     page.look()
-    assert not page._readers
-    append(run, Stopped(step=2, reason="done"))
+    assert len(page._runs["nano"].steps) > RECENT
+    monkeypatch.setattr(pages, "GOES_ON", 0.0)
+    for _ in range(2):
+        assert ">29<" in html(page.look())["runs"]
+    assert len(page._runs["nano"].steps) == RECENT
+    append(run, Stopped(step=29, reason="done"))
     assert "done" in html(page.look())["runs"]
 
 
