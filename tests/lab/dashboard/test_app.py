@@ -6,7 +6,7 @@ from starlette.testclient import TestClient
 from prorl.commands import INBOX
 from prorl.config.recipe import to_json
 from prorl.control.events import Started, to_record
-from prorl.lab.dashboard.app import MAX_COMMAND, dashboard
+from prorl.lab.dashboard.app import MAX_COMMAND, Dashboard
 from prorl.run.store import RunStore
 from support.events import stepped
 from support.recipes import recipe
@@ -32,7 +32,7 @@ def root(tmp_path):
 
 @pytest.fixture
 def client(root):
-    return TestClient(dashboard(root, token=TOKEN, hosts=["trainer.example"]), base_url=HERE)
+    return TestClient(Dashboard(root, token=TOKEN, hosts=["trainer.example"]), base_url=HERE)
 
 
 def inbox(root) -> bytes:
@@ -118,7 +118,7 @@ def test_a_command_is_judged_as_by_the_command(client, root, words, told):
 
 
 def test_without_a_token_nobody_gives_commands_and_commands_are_posted(root):
-    client = TestClient(dashboard(root, token=None), base_url=HERE)
+    client = TestClient(Dashboard(root, token=None), base_url=HERE)
     for given in (RIGHT["authorization"], "Bearer None", "Bearer "):
         assert command(client, authorization=given).status_code == 403
     assert client.get("/command/nano", headers=RIGHT).status_code == 405
