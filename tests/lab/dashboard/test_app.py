@@ -4,12 +4,9 @@ import pytest
 from starlette.testclient import TestClient
 
 from prorl.commands import INBOX
-from prorl.config.recipe import to_json
-from prorl.control.events import Started, to_record
 from prorl.lab.dashboard.app import MAX_COMMAND, Dashboard
-from prorl.run.store import RunStore
 from support.events import stepped
-from support.recipes import recipe
+from support.stories import STARTED, write_run
 
 TOKEN = "a-token-of-some-length"
 HERE = "http://127.0.0.1:8787"
@@ -24,10 +21,7 @@ PAUSE = b'{"words": ["pause"]}'
 
 @pytest.fixture
 def root(tmp_path):
-    with RunStore.create(tmp_path / "runs" / "nano", to_json(recipe())) as store:
-        store.journal.append(to_record(Started(config_hash="c", reference_hash="a")))
-        store.journal.append(to_record(stepped(1)))
-    return tmp_path / "runs"
+    return write_run(tmp_path / "runs" / "nano", [STARTED, stepped(1)]).parent
 
 
 @pytest.fixture

@@ -6,9 +6,8 @@ import time
 
 import pytest
 
-from prorl.config.recipe import to_json
 from prorl.config.schema import DeadlinesConfig
-from prorl.control.events import Started, Stopped, to_record
+from prorl.control.events import Stopped, to_record
 from prorl.lab.dashboard import pages
 from prorl.lab.dashboard.pages import RunPage, RunsPage, find_runs
 from prorl.run import history
@@ -19,8 +18,7 @@ from prorl.run.store import RunStore
 from prorl.stopwatch import WAITING
 from support.evaluations import evaluation, result
 from support.events import intervened, reset, stepped
-from support.recipes import recipe
-from support.stories import keep
+from support.stories import STARTED, keep, write_run
 
 
 def append(folder, *events) -> None:
@@ -31,10 +29,7 @@ def append(folder, *events) -> None:
 
 @pytest.fixture
 def run(tmp_path):
-    folder = tmp_path / "runs" / "nano"
-    RunStore.create(folder, to_json(recipe(steps=50)))
-    append(folder, Started(config_hash="c", reference_hash="a"), stepped(1), stepped(2))
-    return folder
+    return write_run(tmp_path / "runs" / "nano", [STARTED, stepped(1), stepped(2)], steps=50)
 
 
 def html(sections) -> dict[str, str]:
@@ -101,7 +96,7 @@ def test_a_damaged_measurement_does_not_hide_the_rest(page, run):
 
 
 def spoil_samples(run):
-    (run / "samples" / "step_000001.jsonl").mkdir()  # a folder where a file should be
+    (run / "samples" / "step_000001.jsonl").mkdir(parents=True)  # a folder where a file should be
     return (run / "samples" / "step_000001.jsonl").rmdir
 
 
@@ -141,7 +136,7 @@ def test_the_list_follows_all_runs(run):
     page = RunsPage(run.parent)
     assert ">2<" in html(page.look())["runs"]
     append(run, stepped(3))
-    RunStore.create(run.parent / "group" / "other", to_json(recipe()))
+    write_run(run.parent / "group" / "other", [])
     with RunStore.open(run):
         seen = html(page.look())["runs"]
         assert ">3<" in seen
@@ -204,8 +199,7 @@ def test_of_many_runs_those_written_last_come_first(run, monkeypatch):
 
 
 def test_runs_that_go_on_stand_before_those_that_rest_and_say_how_long(page, run):
-    RunStore.create(run.parent / "a", to_json(recipe()))
-    append(run.parent / "a", Started(config_hash="c", reference_hash="a"), Stopped(step=0, reason="done"))
+    write_run(run.parent / "a", [STARTED, Stopped(step=0, reason="done")])
     with RunStore.open(run):
         seen = html(RunsPage(run.parent).look())["runs"]
         assert "<dt>left</dt><dd>8 min</dd>" in html(page.look())["health"]
