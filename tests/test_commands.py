@@ -445,19 +445,12 @@ def test_a_roll_back_that_goes_much_further_than_it_says_is_asked_about(told):
         tell(told, ["roll-back"])
 
 
-@pytest.mark.parametrize("answer", [True, False])
-def test_who_sits_at_a_terminal_is_asked_before_a_hparam_moves_far(told, answer):
+def test_who_sits_at_a_terminal_is_asked_before_a_hparam_moves_far(told):
     asked = []
-
-    def confirm(move: str) -> bool:
-        asked.append(move)
-        return answer
-
-    if answer:
-        assert tell(told, ["optimizer.lr=5"], confirm=confirm).settings == {"optimizer.lr": 5}
-    else:
-        with pytest.raises(UnconfirmedError):
-            tell(told, ["optimizer.lr=5"], confirm=confirm)
-    assert asked == ["optimizer.lr moves from 1e-06 to 5"]
-    tell(told, ["optimizer.lr=2e-6"] if not answer else ["optimizer.lr=4"], confirm=confirm)
-    assert len(asked) == 1
+    with pytest.raises(UnconfirmedError):
+        tell(told, ["optimizer.lr=5"], confirm=asked.append)  # which says no
+    tell(told, ["optimizer.lr=2e-6"], confirm=asked.append)
+    given = tell(told, ["optimizer.lr=5"], confirm=lambda move: asked.append(move) is None)
+    assert given.settings == {"optimizer.lr": 5}
+    tell(told, ["optimizer.lr=4"], confirm=asked.append)
+    assert asked == [f"optimizer.lr moves from {now} to 5" for now in ("1e-06", "2e-06")]
