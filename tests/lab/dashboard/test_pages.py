@@ -79,18 +79,14 @@ def test_rollouts_come_as_they_are_written(page, run):
     assert "&lt;b&gt;that" in html(page.look())["rollouts"]
 
 
-def test_measurements_come_from_another_process_and_are_renewed(page, run):
+def test_measurements_come_from_another_process_are_renewed_and_damaged_ones_do_not_hide_the_rest(page, run):
     before = composed(page, lambda seen: "Not measured" in seen.get("measured", ""))
     models = evaluation("base", [result(0, 4)], step=0), evaluation("step_000002", [result(4, 4)], step=2)
     keep(run, *models, name="evaluation")
     after = composed(page, lambda seen: seen["measured"] != before["measured"])
     assert "Not measured" not in after["measured"]
-
-
-def test_a_damaged_measurement_does_not_hide_the_rest(page, run):
-    keep(run, name="evaluation")
-    for name in ("base", "step_000002"):
-        (run / "evals" / "evaluation" / f"{name}.parquet").write_bytes(b"no Parquet")
+    for model in models:
+        (run / "evals" / "evaluation" / f"{model.model}.parquet").write_bytes(b"no Parquet")
     seen = composed(page, lambda seen: "cannot be read" in "".join(seen.values()))
     assert ">2<" in seen["health"]
 
