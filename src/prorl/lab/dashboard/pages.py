@@ -98,7 +98,6 @@ class RunPage:
     """One run: how it does now, commands, curves, evaluations, rollouts, references."""
 
     def __init__(self, folder: Path, *, commands: bool) -> None:
-        self._folder = folder
         self._run = RunHistory(folder)
         self._form = [commands_section()] if commands else []
         self._summary = self._curves = self._sources = self._rollouts = list[Section]()
@@ -115,11 +114,11 @@ class RunPage:
         except Exception as error:  # whatever lies in a folder, the server and the rest of the page go on
             html = paragraph(f"This run cannot be shown as it is now: {error or repr(error)}", tone="bad")
             if html not in (section.html for section in self._trouble):
-                log.warning("%s: %r", self._folder, error)
+                log.warning("%s: %r", self._run.folder, error)
             self._trouble = [Section(key="trouble", title="Trouble", html=html)]
         return [
             *self._trouble,
-            health_section(self._run, time.time()),
+            health_section(self._run),
             *self._form,
             *self._summary,
             *self._evaluations.sections[:1],
@@ -143,9 +142,9 @@ class RunPage:
             self._curves = curve_sections(runs)
             self._sources = [lineage_section(self._run), recipe_section(runs)]
             self._news = False
-        sampled = stamp(self._folder / SAMPLES)
+        sampled = stamp(self._run.folder / SAMPLES)
         if sampled != self._sampled:
-            self._rollouts, self._sampled = [rollout_section(self._folder)], sampled
+            self._rollouts, self._sampled = [rollout_section(self._run.folder)], sampled
 
 
 class RunsPage:
@@ -174,7 +173,7 @@ class RunsPage:
             if len(run.steps) <= RECENT or now - (run.written or 0.0) < GOES_ON
         }
         runs = {name: seen[name] for name in found if name in seen}
-        return [runs_section(runs, now, unread=len(found) - len(runs))]
+        return [runs_section(runs, len(found) - len(runs))]
 
     def close(self) -> None:
         """The page has no readers any more. What was read stays, for the next one."""
@@ -224,9 +223,9 @@ def stamp(path: Path) -> Stamp:
     return found.st_mtime_ns, found.st_size, found.st_ino
 
 
-def health_section(run: RunHistory, now: float) -> Section:
+def health_section(run: RunHistory) -> Section:
     """How a run is doing."""
-    facts = _facts(run, now).items()
+    facts = _facts(run).items()
     cells = "".join(f"<div><dt>{name}</dt><dd>{fact}</dd></div>" for name, (fact, _) in facts)
     notes = "".join(paragraph(note, tone="warn") for note in run.notes)
     lately = heading("Lately") + bullets(_lately(run)) if _lately(run) else ""
@@ -234,7 +233,7 @@ def health_section(run: RunHistory, now: float) -> Section:
     return Section(key="health", title="Now", html=html)
 
 
-def runs_section(runs: Mapping[str, RunHistory], now: float, *, unread: int = 0) -> Section:
+def runs_section(runs: Mapping[str, RunHistory], unread: int) -> Section:
     """All runs, a row each, those that go on first; `unread` more are still to be read."""
     rows = ""
     columns: tuple[str, ...] = ()
@@ -242,7 +241,7 @@ def runs_section(runs: Mapping[str, RunHistory], now: float, *, unread: int = 0)
         box = f'<input type="checkbox" name="overlay" value="{escape(name)}" aria-label="overlay {escape(name)}">'
         link = f'{box} <a href="/run/{quote(os.fsencode(name))}">{escape(name)}</a>'
         lately = f"<small>{escape((*run.notes, *_lately(run), '')[0])}</small>"
-        cells = {"run": (link, name), **_facts(run, now), "lately": (lately, None)}
+        cells = {"run": (link, name), **_facts(run), "lately": (lately, None)}
         columns = tuple(cells)
         shown = ((cell, "" if key is None else escape(key)) for cell, key in cells.values())
         rows += "<tr>" + "".join(f'<td data-sort="{key}">{cell}</td>' for cell, key in shown) + "</tr>"
@@ -277,7 +276,7 @@ def commands_section() -> Section:
     )
 
 
-def _facts(run: RunHistory, now: float) -> dict[str, tuple[str, object]]:
+def _facts(run: RunHistory) -> dict[str, tuple[str, object]]:
     """What is told of a run, as HTML, and what the list of runs sorts it by; None comes last."""
     word, about = _word(run.health), run.health.partition(" ")[2]
     bar = f'<progress aria-hidden="true" value="{run.step}" max="{max(run.planned, 1)}"></progress>'
@@ -297,7 +296,7 @@ def _facts(run: RunHistory, now: float) -> dict[str, tuple[str, object]]:
         left = (run.planned - run.step) / rate * 3600
         facts["left"] = duration(left), left
     if run.written:
-        age = max(0.0, now - run.written)
+        age = max(0.0, time.time() - run.written)
         facts["last event"] = f"{duration(age)} ago", age
     return facts
 
