@@ -26,6 +26,11 @@ raise SystemExit(7)
 """
 
 
+def ran(code, *arguments, **streams):
+    """Python code run to its end in a process of its own."""
+    return subprocess.run([sys.executable, "-c", code, *arguments], check=False, **streams)
+
+
 @pytest.mark.parametrize("make", [pty.openpty, os.pipe])
 def test_output_that_nobody_reads_any_more_ends_no_command(make):
     reading, writing = make()
@@ -51,7 +56,7 @@ try:
 except SystemExit:
     sys.exit(subprocess.run(["sh", "-c", "exit 7"]).returncode)
 """
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 7
+    assert ran(code).returncode == 7
 
 
 def test_a_setting_given_as_an_option_is_told_how_it_is_said():
@@ -61,25 +66,15 @@ def test_a_setting_given_as_an_option_is_told_how_it_is_said():
 
 
 def test_output_that_a_full_disk_cannot_take_is_missed_and_ends_no_command():
-    writer = WRITER.replace("input()", "")
     with open("/dev/full", "w") as full:
-        assert (
-            subprocess.run([sys.executable, "-c", writer], stdout=full, stderr=full, check=False).returncode
-            == 7
-        )
+        assert ran(WRITER.replace("input()", ""), stdout=full, stderr=full).returncode == 7
 
 
 @pytest.mark.parametrize("how", [[], ["--json"]])
-def test_tables_that_a_full_disk_cannot_take_are_a_failure(tmp_path, how):
+def test_tables_that_a_full_disk_cannot_take_are_a_failure(how):
     command = "from prorl.cli import main; main()"
     with open("/dev/full", "w") as full:
-        done = subprocess.run(
-            [sys.executable, "-c", command, "tasks", "list", *how],
-            stdout=full,
-            stderr=subprocess.PIPE,
-            text=True,
-            check=False,
-        )
+        done = ran(command, "tasks", "list", *how, stdout=full, stderr=subprocess.PIPE, text=True)
     assert done.returncode == 1
     assert "No space left on device" in done.stderr
     assert len(done.stderr.splitlines()) == 1
@@ -104,18 +99,22 @@ def test_what_a_restart_would_meet_again_is_a_failure_and_no_crash(tmp_path, num
         _train(tmp_path, trainer)
 
 
-def test_what_a_terminal_cannot_write_ends_no_command_and_colons_make_no_pictures():
-    writer = "from prorl.cli.outcome import outlive_readers, say; outlive_readers(); print('→'); say('FILE.py:X: no')"
-    done = subprocess.run(
-        [sys.executable, "-c", writer],
+@pytest.mark.parametrize(
+    ("encoding", "said", "shown"),
+    [
+        ("ascii", "→", "?"),
+        (
+            "utf-8:surrogateescape",
+            "new verifier \ud83d",
+            "new verifier ?",
+        ),  # as of locales that are not installed
+    ],
+)
+def test_what_a_terminal_cannot_write_ends_no_command_and_colons_make_no_pictures(encoding, said, shown):
+    begin = "from prorl.cli.outcome import outlive_readers, say; outlive_readers()"
+    done = ran(
+        f"{begin}; print({said!a}); say('FILE.py:X: no')",
         capture_output=True,
-        env=os.environ | {"PYTHONIOENCODING": "ascii"},
-        check=True,
+        env=os.environ | {"PYTHONIOENCODING": encoding},
     )
-    assert (done.stdout, done.stderr) == (b"?\n", b"prorl: FILE.py:X: no\n")
-    half = "from prorl.cli.outcome import outlive_readers; outlive_readers(); print('new verifier \\ud83d')"
-    environment = {"PYTHONIOENCODING": "utf-8:surrogateescape"}  # as of locales that are not installed
-    done = subprocess.run(
-        [sys.executable, "-c", half], capture_output=True, env=os.environ | environment, check=True
-    )
-    assert done.stdout == b"new verifier ?\n"
+    assert (done.stdout, done.stderr) == (f"{shown}\n".encode(), b"prorl: FILE.py:X: no\n")

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from support.commands import done, prorl, refused
-from support.stories import STARTED, evaluation, keep, result, write_run
+from support.stories import evaluation, keep, result, write_run
 
 
 @pytest.fixture
@@ -57,13 +57,6 @@ def test_the_tables_of_a_report_on_runs_of_one_name_have_titles_of_their_own(run
     found = json.loads(done("report", "nano", other, "--json"))["tables"]
     titles = [table["title"] for table in found]
     assert len(set(titles)) == len(titles)
-
-
-def test_compare(run):
-    write_run(run.parent / "begun", [STARTED], seed=9)
-    found = tables("compare", "nano", "begun", "nano")
-    steps = next(row for row in found["run"] if row[""] == "steps")
-    assert steps["nano, begun"]["values"] == [4, None]
 
 
 def test_tasks():

@@ -110,7 +110,8 @@ def train(
         echo(estimate.dry_run(config, full=full))
         return
     if supervise:
-        _supervise(["train", *what, *changes, "--run", str(folder)], folder, config)
+        first, again = ["train", *what, *changes, "--run", str(folder)], ["resume", str(folder)]
+        _supervise(first, again, folder, config)
     from prorl.session import branch_run, start_run
 
     if branch is not None:
@@ -139,7 +140,9 @@ def resume(
         from prorl.run.store import RunStore
 
         config = changed(RunStore.open(folder).config, {}, changes)
-        _supervise(["resume", str(folder), *changes], folder, config, changes)
+        # A trainer that dies before it has stored the changes leaves them to the next.
+        again = ["resume", str(folder), *changes]
+        _supervise(again, again, folder, config)
     from prorl.session import resume_run
 
     _train(folder, partial(resume_run, folder, overrides=changes, after=os.environ.get(ENDED, "")))
@@ -249,20 +252,13 @@ def main() -> None:
         sys.exit(CRASHED)
 
 
-def _supervise(
-    arguments: Sequence[str], folder: Path, config: "RunConfig", changes: Sequence[str] = ()
-) -> NoReturn:
-    """Run a trainer under a supervisor: by these arguments, and by `resume` once there is something to resume.
-
-    `changes` are a resume's: a trainer that dies before it has stored them leaves them to the next.
-    """
+def _supervise(first: Sequence[str], again: Sequence[str], folder: Path, config: "RunConfig") -> NoReturn:
+    """Run a trainer under a supervisor: by the `first` arguments, `again` once there is something to resume."""
     from prorl.run.supervise import TAKING_UP, Patience, Supervisor
 
     patience = Patience(taking_up=TAKING_UP + config.cluster.room_deadline)
-    prorl = [sys.executable, "-m", "prorl"]
-    again = [*prorl, "resume", str(folder), *changes, "--no-supervise"]
+    first, again = ([sys.executable, "-m", "prorl", *said, "--no-supervise"] for said in (first, again))
     try:
-        first = [*prorl, *arguments, "--no-supervise"]
         raise Exit(Supervisor(first, again, folder, say=say, patience=patience).run())
     finally:
         RichConsole().show_cursor()  # a trainer that was killed has left it hidden

@@ -141,37 +141,32 @@ class _Sequences:
     def __init__(self, ids_Q: array[int], size: int) -> None:
         self._size = size  # of the vocabulary
         padded_Q = _padded(ids_Q)
-        names_Q = padded_Q[: len(ids_Q)]
-        self._names = [names_Q]  # by length: of the sequence that begins at each word
-        # by length from 2 on, sorted: number of the beginning and last word as one number
-        self._keys: list[Ids] = []
-        for width in range(1, DEPTH):
+        names_Q = np.ones(len(ids_Q), np.int64)  # of the empty sequence
+        # By length: the number of the beginning and the last word as one number, sorted; which were found; and the
+        # sequence that begins at each word.
+        self._levels: list[tuple[Ids, NDArray[np.bool_], Ids]] = []
+        for width in range(DEPTH):
             next_Q = padded_Q[width : width + len(ids_Q)]
             key_Q = np.where((names_Q > 0) & (next_Q > 0), names_Q * size + next_Q, 0)
-            self._keys.append(np.unique(np.append(key_Q, 0)))
-            names_Q = np.searchsorted(self._keys[-1], key_Q)
-            self._names.append(names_Q)
-        self._found = [np.zeros(size, bool), *(np.zeros(len(keys), bool) for keys in self._keys)]
+            keys = np.unique(np.append(key_Q, 0))
+            names_Q = np.searchsorted(keys, key_Q)
+            self._levels.append((keys, np.zeros(len(keys), bool), names_Q))
 
     def find_in(self, ids_N: array[int]) -> None:
         """Mark the sequences that a part of the corpus holds, given as words of the texts or 0."""
         padded_N = _padded(ids_N)
         at_M = np.flatnonzero(padded_N)
-        names_M = padded_N[at_M]
-        self._found[0][names_M] = True
-        for width, keys in enumerate(self._keys, start=1):
+        names_M = np.ones_like(at_M)
+        for width, (keys, found, _) in enumerate(self._levels):
             key_M = names_M * self._size + padded_N[at_M + width]
             place_M = np.minimum(np.searchsorted(keys, key_M), len(keys) - 1)
             same_M = keys[place_M] == key_M
             at_M, names_M = at_M[same_M], place_M[same_M]
-            self._found[width][names_M] = True
+            found[names_M] = True
 
     def longest(self) -> Ids:
         """The length of the longest sequence found at each word: where one is found, so is its beginning."""
-        lengths_Q = np.zeros(len(self._names[0]), np.int64)
-        for found, names_Q in zip(self._found, self._names, strict=True):
-            lengths_Q += found[names_Q]
-        return lengths_Q
+        return np.sum([found[names_Q] for _, found, names_Q in self._levels], axis=0, dtype=np.int64)
 
 
 def _padded(ids: array[int]) -> Ids:

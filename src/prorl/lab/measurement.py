@@ -66,8 +66,7 @@ class Source(Subject):
     """A model that can be loaded: a checkpoint of a run, its base, or a model from elsewhere."""
 
     path: str | Path
-    tokenizer: Path | None = None  # where it does not lie beside the model
-    run: RunStore | None = None
+    run: RunStore | None = None  # which holds the tokenizer, too
 
 
 def checked_tasks(config: RunConfig, console: Console) -> Mixture:
@@ -247,8 +246,7 @@ def require_free_gpus(source: Source, config: RunConfig) -> None:
 
 def _of_run(store: RunStore, path: Path, model: str, step: int) -> Source:
     weights = verify(path).files.get(WEIGHTS, {}).get("sha256", "")
-    tokenizer = store.folder / TOKENIZER
-    return Source(model=model, step=step, weights=weights, path=path, tokenizer=tokenizer, run=store)
+    return Source(model=model, step=step, weights=weights, path=path, run=store)
 
 
 def _base(source: Source, against: str | None, console: Console) -> Source | None:
@@ -272,10 +270,10 @@ def _measured(
             f"{source.path} was deleted meanwhile, as its trainer keeps the newest checkpoints (save.keep_last): "
             "give the same command again for one that is still there"
         )
-    session = build.build_session(
-        config, source.path, tokenizer=source.tokenizer, tasks=tasks, with_reference=False
-    )
-    with session:
+    tokenizer = source.run.folder / TOKENIZER if source.run else None  # None: beside the model
+    with build.build_session(
+        config, source.path, tokenizer=tokenizer, tasks=tasks, with_reference=False
+    ) as session:
         session.backend.sync(0)
         return ask(asked, source, folder, session, console)
 

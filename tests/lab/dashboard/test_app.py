@@ -4,12 +4,9 @@ import pytest
 from starlette.testclient import TestClient
 
 from prorl.commands import INBOX
-from prorl.config.recipe import to_json
-from prorl.control.events import Started, Stopped, to_record
-from prorl.lab.dashboard.app import MAX_COMMAND, dashboard
-from prorl.run.store import RunStore
+from prorl.lab.dashboard.app import MAX_COMMAND, Dashboard
 from support.events import stepped
-from support.recipes import recipe
+from support.stories import STARTED, write_run
 
 TOKEN = "a-token-of-some-length"
 HERE = "http://127.0.0.1:8787"
@@ -24,15 +21,12 @@ PAUSE = b'{"words": ["pause"]}'
 
 @pytest.fixture
 def root(tmp_path):
-    with RunStore.create(tmp_path / "runs" / "nano", to_json(recipe())) as store:
-        store.journal.append(to_record(Started(config_hash="c", reference_hash="a")))
-        store.journal.append(to_record(stepped(1)))
-    return tmp_path / "runs"
+    return write_run(tmp_path / "runs" / "nano", [STARTED, stepped(1)]).parent
 
 
 @pytest.fixture
 def client(root):
-    return TestClient(dashboard(root, token=TOKEN, hosts=["trainer.example"]), base_url=HERE)
+    return TestClient(Dashboard(root, token=TOKEN, hosts=["trainer.example"]), base_url=HERE)
 
 
 def inbox(root) -> bytes:
@@ -117,16 +111,8 @@ def test_a_command_is_judged_as_by_the_command(client, root, words, told):
     assert (inbox(root) == b"") == (answer.status_code == 422)
 
 
-def test_a_run_that_is_done_obeys_nothing(client, root):
-    with RunStore.open(root / "nano") as store:
-        store.journal.append(to_record(Stopped(step=1, reason="done")))
-    answer = command(client)
-    assert (answer.status_code, inbox(root)) == (422, b"")
-    assert "is done" in answer.json()["said"]
-
-
 def test_without_a_token_nobody_gives_commands_and_commands_are_posted(root):
-    client = TestClient(dashboard(root, token=None), base_url=HERE)
+    client = TestClient(Dashboard(root, token=None), base_url=HERE)
     for given in (RIGHT["authorization"], "Bearer None", "Bearer "):
         assert command(client, authorization=given).status_code == 403
     assert client.get("/command/nano", headers=RIGHT).status_code == 405

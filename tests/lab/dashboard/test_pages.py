@@ -6,20 +6,19 @@ import time
 
 import pytest
 
-from prorl.config.recipe import to_json
 from prorl.config.schema import DeadlinesConfig
-from prorl.control.events import Started, Stopped, to_record
+from prorl.control.events import Stopped, to_record
 from prorl.lab.dashboard import pages
 from prorl.lab.dashboard.pages import RunPage, RunsPage, find_runs
 from prorl.run import history
+from prorl.run.history import RECENT
 from prorl.run.layout import LOCK, hold_lock
 from prorl.run.process import Heartbeat
 from prorl.run.store import RunStore
 from prorl.stopwatch import WAITING
 from support.evaluations import evaluation, result
 from support.events import intervened, reset, stepped
-from support.recipes import recipe
-from support.stories import keep
+from support.stories import STARTED, keep, write_run
 
 
 def append(folder, *events) -> None:
@@ -30,10 +29,7 @@ def append(folder, *events) -> None:
 
 @pytest.fixture
 def run(tmp_path):
-    folder = tmp_path / "runs" / "nano"
-    RunStore.create(folder, to_json(recipe(steps=50)))
-    append(folder, Started(config_hash="c", reference_hash="a"), stepped(1), stepped(2))
-    return folder
+    return write_run(tmp_path / "runs" / "nano", [STARTED, stepped(1), stepped(2)], steps=50)
 
 
 def html(sections) -> dict[str, str]:
@@ -83,24 +79,20 @@ def test_rollouts_come_as_they_are_written(page, run):
     assert "&lt;b&gt;that" in html(page.look())["rollouts"]
 
 
-def test_measurements_come_from_another_process_and_are_renewed(page, run):
+def test_measurements_come_from_another_process_are_renewed_and_damaged_ones_do_not_hide_the_rest(page, run):
     before = composed(page, lambda seen: "Not measured" in seen.get("measured", ""))
     models = evaluation("base", [result(0, 4)], step=0), evaluation("step_000002", [result(4, 4)], step=2)
     keep(run, *models, name="evaluation")
     after = composed(page, lambda seen: seen["measured"] != before["measured"])
     assert "Not measured" not in after["measured"]
-
-
-def test_a_damaged_measurement_does_not_hide_the_rest(page, run):
-    keep(run, name="evaluation")
-    for name in ("base", "step_000002"):
-        (run / "evals" / "evaluation" / f"{name}.parquet").write_bytes(b"no Parquet")
+    for model in models:
+        (run / "evals" / "evaluation" / f"{model.model}.parquet").write_bytes(b"no Parquet")
     seen = composed(page, lambda seen: "cannot be read" in "".join(seen.values()))
     assert ">2<" in seen["health"]
 
 
 def spoil_samples(run):
-    (run / "samples" / "step_000001.jsonl").mkdir()  # a folder where a file should be
+    (run / "samples" / "step_000001.jsonl").mkdir(parents=True)  # a folder where a file should be
     return (run / "samples" / "step_000001.jsonl").rmdir
 
 
@@ -140,7 +132,7 @@ def test_the_list_follows_all_runs(run):
     page = RunsPage(run.parent)
     assert ">2<" in html(page.look())["runs"]
     append(run, stepped(3))
-    RunStore.create(run.parent / "group" / "other", to_json(recipe()))
+    write_run(run.parent / "group" / "other", [])
     with RunStore.open(run):
         seen = html(page.look())["runs"]
         assert ">3<" in seen
@@ -160,14 +152,17 @@ def test_a_paused_run_is_paused_at_every_look(run):
             assert "waiting" not in page.look()[0].html
 
 
-def test_of_runs_that_rest_no_columns_are_kept(run, monkeypatch):
+def test_of_runs_that_rest_few_steps_are_kept(run, monkeypatch):
     page = RunsPage(run.parent)
     page.look()
-    assert page._readers.keys() == {"nano"}
-    monkeypatch.setattr(pages, "GOES_ON", 0.0)
+    append(run, *map(stepped, range(3, 30)))
     page.look()
-    assert not page._readers
-    append(run, Stopped(step=2, reason="done"))
+    assert len(page._runs["nano"].steps) > RECENT
+    monkeypatch.setattr(pages, "GOES_ON", 0.0)
+    for _ in range(2):
+        assert ">29<" in html(page.look())["runs"]
+    assert len(page._runs["nano"].steps) == RECENT
+    append(run, Stopped(step=29, reason="done"))
     assert "done" in html(page.look())["runs"]
 
 
@@ -200,8 +195,7 @@ def test_of_many_runs_those_written_last_come_first(run, monkeypatch):
 
 
 def test_runs_that_go_on_stand_before_those_that_rest_and_say_how_long(page, run):
-    RunStore.create(run.parent / "a", to_json(recipe()))
-    append(run.parent / "a", Started(config_hash="c", reference_hash="a"), Stopped(step=0, reason="done"))
+    write_run(run.parent / "a", [STARTED, Stopped(step=0, reason="done")])
     with RunStore.open(run):
         seen = html(RunsPage(run.parent).look())["runs"]
         assert "<dt>left</dt><dd>8 min</dd>" in html(page.look())["health"]

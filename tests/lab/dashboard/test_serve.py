@@ -59,14 +59,9 @@ def test_the_next_free_port_is_taken_unless_one_was_asked_for(root, tmp_path):
     assert 8787 <= ports[0] < ports[1] < 8807
 
 
-def test_a_folder_or_host_that_is_not_there_is_one_sentence(root, tmp_path):
-    with pytest.raises(ProrlError, match="there is no folder"):
-        serve(tmp_path / "nowhere", host="127.0.0.1", port=None, read_only=True)
-    with pytest.raises(ProrlError, match="nothing can be served on"):
-        serve(root, host="no.such.host.invalid", port=0, read_only=True)
-
-
-def test_one_run_is_served_by_its_name_as_well(root, tmp_path, monkeypatch):
+def test_a_folder_or_host_that_is_not_there_is_one_sentence_and_a_run_has_its_name(
+    root, tmp_path, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
     assert "there is no folder other" in refused("dashboard", "other", "--host", "no.such.host.invalid")
     assert "nothing can be served on" in refused("dashboard", "nano", "--host", "no.such.host.invalid")

@@ -50,15 +50,20 @@ def measured(base, trained, *, name="measurement", domain="math"):
     return tuple(gains_of(pair))
 
 
-@pytest.mark.parametrize("chat", [True, False])
-def test_the_example_asks_as_training_did(chat):
-    """With the recipe's system prompt: as `ChatRenderer` puts it, with a template and without."""
-    code = block(card(overrides=["system_prompt=Be brief."], model=replace(MODEL, chat=chat)), "python")
-    asked = (
-        '{"role": "system", "content": \'Be brief.\'}, ' if chat else "tokenizer('Be brief.\\n' + prompt + "
-    )
+@pytest.mark.parametrize(
+    ("chat", "system", "asked"),
+    [
+        (True, "Be brief.", '[{"role": "system", "content": \'Be brief.\'}, {"role": "user"'),
+        (True, "", '[{"role": "user"'),
+        (False, "Be brief.", "tokenizer('Be brief.\\n' + prompt + \"\\n\""),
+        (False, "", 'tokenizer(prompt + "\\n"'),
+    ],
+)
+def test_the_example_asks_as_training_did(chat, system, asked):
+    """With the recipe's system prompt, if any: as `ChatRenderer` puts it, with a template and without."""
+    code = block(card(overrides=[f"system_prompt='{system}'"], model=replace(MODEL, chat=chat)), "python")
     assert asked in code
-    assert "Be brief" not in card()
+    assert ("apply_chat_template" in code) is chat
 
 
 def block(text, language):
@@ -79,12 +84,9 @@ def test_what_was_never_trained_is_not_named_as_trained():
 # -- where the hub looks
 
 
-def test_the_front_matter_is_what_the_hub_reads():
+def test_the_front_matter_is_what_the_hub_reads_and_names_a_base_that_it_has(tmp_path, monkeypatch):
     assert front(card())["library_name"] == "transformers"
     assert "base_model" not in front(card())  # a tiny base has no name
-
-
-def test_a_base_from_the_hub_is_named(tmp_path, monkeypatch):
     overrides = ["model.warmup=null", "model.path=some/base-1.5B"]
     assert front(card(overrides=overrides))["base_model"] == "some/base-1.5B"
     monkeypatch.chdir(tmp_path)
@@ -95,25 +97,15 @@ def test_a_base_from_the_hub_is_named(tmp_path, monkeypatch):
 # -- what the journal says
 
 
-def test_validations_that_are_cut_off_at_other_lengths_are_said_not_to_compare():
-    for limit, told in (7, True), (16, False):
-        events = [
-            STARTED,
-            evaluated(0, 0.2, response_limit=16),
-            stepped(1),
-            evaluated(2, 0.1, response_limit=limit),
-        ]
-        assert ("not comparable" in card(events)) is told
-
-
 def test_validations_are_those_of_the_journal():
     events = [
         STARTED,
-        evaluated(0, 0.25),
-        evaluated(2, 0.75, domains={"math": 1.0, "code": 0.5}),
+        evaluated(0, 0.25, response_limit=7),
+        evaluated(2, 0.75, domains={"math": 1.0, "code": 0.5}, response_limit=16),
         stepped(4),
-        evaluated(4, 0.5),
+        evaluated(4, 0.5, response_limit=16),
     ]
+    assert "not comparable" in card(events)  # as they are cut off at other lengths
     lines = card(events).splitlines()
     assert "| domain | step 0 | step 4, the last | step 2, the best |" in lines
     assert "| math | 25.0% | 50.0% | 100.0% |" in lines
@@ -156,6 +148,7 @@ def test_references_interventions_and_commands_are_told():
 
 def test_what_there_was_not_is_said_or_left_out():
     assert "No detector" in card()
+    assert "not comparable" not in card()
     assert "Nothing was measured" in card([STARTED, stepped(1)])
     bare = card([Started(config_hash="c", reference_hash=None)])
     assert "ref" not in bare.split("## Training")[1].split("yaml")[0]
@@ -177,9 +170,6 @@ def test_the_instruction_is_part_of_the_prompt_and_shown():
     instruction = "Answer between ``` and ```."
     assert block(card(overrides=[f"instruction='{instruction}'"]), "text") == instruction
     assert "instruction" not in card()
-    code = block(card(model=replace(MODEL, chat=False)), "python")
-    assert 'tokenizer(prompt + "\\n"' in code  # as the renderer does without a chat template
-    assert "apply_chat_template" not in code
 
 
 @pytest.mark.parametrize("prompt", ['it\'s\n"two" lines', "```\nfence", "\ud800 half a pair", HOSTILE])

@@ -65,11 +65,11 @@ def serve(root: Path, *, host: str, port: int | None, read_only: bool) -> None:
     token = None if read_only else secrets.token_urlsafe(24)
     with _bound(host, port) as listening:
         logging.basicConfig(format="%(asctime)s %(message)s", datefmt="%H:%M:%S", level=logging.WARNING)
-        app = dashboard(root, token=token, hosts=(host, socket.gethostname()))
+        app = Dashboard(root, token=token, hosts=(host, socket.gethostname()))
         quiet: dict[str, Any] = {"log_config": None, "access_log": False, "server_header": False}
         config = uvicorn.Config(app, lifespan="off", timeout_graceful_shutdown=PATIENCE, **quiet)
         said = announcement(root, host, listening.getsockname()[1], token)
-        _Server(config, app.state.hub, "\n".join(said)).run([listening])
+        _Server(config, app.hub, "\n".join(said)).run([listening])
 
 
 def announcement(root: Path, host: str, port: int, token: str | None) -> Iterator[str]:
@@ -87,33 +87,24 @@ def announcement(root: Path, host: str, port: int, token: str | None) -> Iterato
         )
 
 
-def dashboard(root: Path, *, token: str | None, hosts: Iterable[str] = ()) -> Starlette:
+class Dashboard(Starlette):
     """The application that shows the runs below `root` and, with a token, takes commands for them.
 
     `hosts` are the names under which it may be asked for, besides `localhost` and numeric addresses.
-    Its `state.hub` must be closed before a server that should end can end.
+    Its `hub` must be closed before a server that should end can end.
     """
-    served = _Dashboard(root, token)
-    app = Starlette(
-        routes=[
-            Route("/", served.runs),
-            Route("/run/{name:path}", served.run),
-            Route("/overlay", served.overlay),
-            Route("/events/{name:path}", served.events),
-            Route("/command/{name:path}", served.command, methods=["POST"]),
-            Route("/assets/{name}", served.asset),
-            Route("/favicon.ico", served.asset),
-        ],
-        middleware=[Middleware(Guard, hosts=hosts)],
-    )
-    app.state.hub = served.hub
-    return app
 
-
-class _Dashboard:
-    """The answer of each address."""
-
-    def __init__(self, root: Path, token: str | None) -> None:
+    def __init__(self, root: Path, *, token: str | None, hosts: Iterable[str] = ()) -> None:
+        answers = [
+            Route("/", self.runs),
+            Route("/run/{name:path}", self.run),
+            Route("/overlay", self.overlay),
+            Route("/events/{name:path}", self.events),
+            Route("/command/{name:path}", self.command, methods=["POST"]),
+            Route("/assets/{name}", self.asset),
+            Route("/favicon.ico", self.asset),
+        ]
+        super().__init__(routes=answers, middleware=[Middleware(Guard, hosts=hosts)])
         self._root = root
         self._token = token
         self.hub = Hub()
@@ -122,9 +113,11 @@ class _Dashboard:
         self._assets |= {path.name: path for path in OWN.iterdir()}
 
     async def runs(self, _request: Request) -> Response:
+        """The list of runs, which `events` fills."""
         return HTMLResponse(page("prorl", [], live=True))
 
     async def run(self, request: Request) -> Response:
+        """The page of a run, which `events` fills."""
         name, _ = await self._find(request)
         return HTMLResponse(page(name, [], live=True))
 

@@ -1,7 +1,7 @@
 """One poll loop per page that is watched, shared by all its readers, which sends only what changed.
 
-Readers wait for versions and not in queues: a slow one skips versions, so nothing grows with the number of readers or
-with how long they stay. A message lists the keys of all sections, in order, and holds the sections that changed.
+Readers look at the newest page and not at queues: a slow one skips what came between, so nothing grows with how long
+they stay. A message lists the keys of all sections, in order, and holds the sections that changed.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from prorl.lab.dashboard.pages import RunPage, RunsPage
@@ -32,39 +32,14 @@ class Pace:
     heartbeat: float = 15.0  # of silence before a comment is sent, so that dead connections are noticed
 
 
-class Newest:
-    """The newest page. One thread may replace it while others read the old or the new one."""
+Texts = Mapping[str, str]
+"""A page: the JSON of its sections by their keys, in order. It is replaced and never changed."""
 
-    def __init__(self) -> None:
-        # By key: the section, the version of the page in which it last changed, and its JSON.
-        self._page: tuple[int, dict[str, tuple[Section, int, str]]] = 0, {}
 
-    @property
-    def version(self) -> int:
-        """Of the page; 0 before there is any."""
-        return self._page[0]
-
-    def take(self, sections: Sequence[Section]) -> None:
-        """Make these sections the newest page; a new version where it differs from the one before.
-
-        A section that is the same object as before is not made JSON again: many figures take long.
-        """
-        version, old = self._page
-        new = {}
-        for section in sections:
-            known, changed, text = old.get(section.key, (None, 0, ""))
-            if known is not section:
-                fresh = to_script_json(section_json(section))
-                changed, text = (changed, text) if fresh == text else (version + 1, fresh)
-            new[section.key] = section, changed, text
-        different = list(new) != list(old) or any(at > version for _, at, _ in new.values())
-        self._page = version + different, new
-
-    def since(self, known: int) -> tuple[str, int]:
-        """The message, JSON in one line, for a reader who has version `known`, and the version that it leads to."""
-        version, page = self._page
-        changed = ",".join(text for _, at, text in page.values() if at > known)
-        return f'{{"outline":{to_script_json(list(page))},"sections":[{changed}]}}', version
+def message(page: Texts, known: Texts) -> str:
+    """JSON in one line that leads a reader from the page that it knows to another one."""
+    changed = ",".join(text for key, text in page.items() if text != known.get(key))
+    return f'{{"outline":{to_script_json(list(page))},"sections":[{changed}]}}'
 
 
 class Hub:
@@ -72,7 +47,7 @@ class Hub:
 
     def __init__(self, pace: Pace | None = None) -> None:
         self._pace = pace or Pace()
-        self._pages: dict[str, _Watched] = {}
+        self._pages: dict[str, Watched] = {}
         self._closing = False
 
     async def events(self, name: str, open_page: Callable[[], RunPage | RunsPage]) -> AsyncIterator[str]:
@@ -83,16 +58,16 @@ class Hub:
         """
         page = self._pages.get(name)
         if page is None:
-            page = self._pages[name] = _Watched(open_page())
+            page = self._pages[name] = Watched(open_page())
             page.task = asyncio.create_task(self._keep(name, page))
         page.readers += 1
         try:
             yield f"retry: {RETRY}\n\n"
-            version = 0
+            known: Texts = {}
             while not (self._closing or page.over):
-                if page.newest.version > version:
-                    message, version = page.newest.since(version)
-                    yield f"data: {message}\n\n"
+                if (newest := page.newest) and newest is not known:
+                    yield f"data: {message(newest, known)}\n\n"
+                    known = newest
                     continue
                 try:
                     await asyncio.wait_for(page.news.wait(), self._pace.heartbeat)
@@ -108,13 +83,13 @@ class Hub:
         for page in self._pages.values():
             page.wake()
 
-    async def _keep(self, name: str, page: _Watched) -> None:
+    async def _keep(self, name: str, page: Watched) -> None:
         pace = self._pace
         try:
             while not self._closing and (page.readers or time.monotonic() - page.left < pace.linger):
-                version = page.newest.version
+                before = page.newest
                 computed = await asyncio.to_thread(page.renew)
-                if page.newest.version > version:
+                if page.newest is not before:
                     page.wake()
                 await asyncio.sleep(min(max(pace.interval, computed / pace.share), pace.longest))
         except Exception:
@@ -125,17 +100,18 @@ class Hub:
             page.end()
 
 
-class _Watched:
+class Watched:
     """One page and its readers."""
 
     def __init__(self, source: RunPage | RunsPage) -> None:
-        self.newest = Newest()
-        self.news = asyncio.Event()  # of a version, or of the end; then there is another one
+        self.newest: Texts = {}  # of the page; empty before the first look
+        self.news = asyncio.Event()  # of another page, or of the end; then there is another one
         self.over = False  # nothing will come any more
         self.readers = 0
         self.left = time.monotonic()  # when the last reader did
         self.task: asyncio.Task[None] | None = None  # the loop keeps only a weak reference
         self._source = source
+        self._sections: Mapping[str, Section] = {}  # of the newest page
         self._looking = threading.Lock()
 
     def renew(self) -> float:
@@ -143,8 +119,21 @@ class _Watched:
         began = time.thread_time()
         with self._looking:
             if not self.over:
-                self.newest.take(self._source.look())
+                self.take(self._source.look())
         return time.thread_time() - began
+
+    def take(self, sections: Sequence[Section]) -> None:
+        """Make these sections the newest page, if it differs from the one before.
+
+        A section that is the same object as before is not made JSON again: many figures take long.
+        """
+        page = {}
+        for one in sections:
+            same = self._sections.get(one.key) is one
+            page[one.key] = self.newest[one.key] if same else to_script_json(section_json(one))
+        self._sections = {one.key: one for one in sections}
+        if list(page.items()) != list(self.newest.items()):
+            self.newest = page
 
     def end(self) -> None:
         """Compose it no more. A look whose task was cancelled goes on in its thread: wait for that one."""
@@ -154,5 +143,6 @@ class _Watched:
             self._source.close()
 
     def wake(self) -> None:
+        """Let all readers look whether there is something new."""
         self.news.set()
         self.news = asyncio.Event()

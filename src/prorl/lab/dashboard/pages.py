@@ -4,7 +4,6 @@ What cannot be read is said on the page and nothing is raised for it; what did n
 text that an operator, a task or a folder's name brings in is escaped where it becomes HTML.
 """
 
-import json
 import logging
 import os
 import subprocess
@@ -12,9 +11,10 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import quote
+
+from pydantic import TypeAdapter
 
 from prorl.commands import WORDS
 from prorl.config.schema import HPARAMS
@@ -23,11 +23,11 @@ from prorl.lab.report.curves import curve_sections
 from prorl.lab.report.page import Section, bullets, heading, page, paragraph, section_json, to_script_json
 from prorl.lab.report.rollouts import rollout_section
 from prorl.lab.report.summary import lineage_section, recipe_section, summary_section
-from prorl.lab.tables import NONE, Figure, count, duration, escape
-from prorl.run.history import RunHistory, health, read_history
+from prorl.lab.tables import NONE, count, duration, escape
+from prorl.run.history import RECENT, RunHistory, read_history
 from prorl.run.layout import CONFIG, EVALS, JOURNAL, SAMPLES, runs_below
 
-GOES_ON = 600.0  # seconds since the last event for which a history is kept in memory
+GOES_ON = 600.0  # seconds since the last event for which numbers of all steps are kept in memory
 AT_A_TIME = 2.0  # seconds of reading runs that the list does not know yet, before it is shown with the others
 LATELY = 5  # marks
 BACK = '<p><a href="/">all runs</a></p>'
@@ -38,28 +38,12 @@ TONES: Mapping[str, str] = {
 }
 # Of health: what may still take steps.
 GOING = ("running", "degraded", "waiting", "paused", "hung?", "elsewhere")
+SECTIONS = TypeAdapter(list[Section])
 
 log = logging.getLogger("prorl.lab.dashboard")
 
 Stamp = tuple[int, ...]
 """By what a change of a file is noticed: time of writing, bytes, inode; zeros where there is none."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Glance:
-    """One run as a row of the list and the head of its page; small, so that many can be kept."""
-
-    health: str
-    stopped: str | None  # why, if it says so itself
-    paused: str | None
-    step: int
-    steps: int
-    rate: float | None  # steps per hour, lately
-    scores: tuple[float, ...]  # of all validations
-    validation: Validated | None  # the last one
-    written: float | None  # wall clock of the journal's last event
-    lately: tuple[str, ...]  # what happened last, the newest first
-    notes: tuple[str, ...]
 
 
 class Evaluations:
@@ -90,9 +74,10 @@ class Evaluations:
                 self._process = subprocess.Popen(
                     command, stdin=subprocess.DEVNULL, stdout=self._made, process_group=0
                 )
-        elif self._process.poll() is not None:
-            self._take(failed=self._process.returncode != 0)
+        elif (status := self._process.poll()) is not None:
             self._process = None
+            self._made.seek(0)
+            self.sections = self._failure() if status else SECTIONS.validate_json(self._made.read())
 
     def close(self) -> None:
         """End the child process if there is one."""
@@ -101,26 +86,18 @@ class Evaluations:
             self._process.wait()
         self._made.close()
 
-    def _take(self, *, failed: bool) -> None:
-        if failed:
-            place = self._folder / EVALS
-            html = paragraph(
-                f"The measurements in {place} cannot be shown; the server's terminal says why.", tone="bad"
-            )
-            self.sections = [Section(key="boundary", title="Boundary", html=html)]
-            return
-        self._made.seek(0)
-        self.sections = [
-            Section(**{**data, "figures": tuple(Figure(**figure) for figure in data["figures"])})
-            for data in json.load(self._made)
-        ]
+    def _failure(self) -> list[Section]:
+        place = self._folder / EVALS
+        html = paragraph(
+            f"The measurements in {place} cannot be shown; the server's terminal says why.", tone="bad"
+        )
+        return [Section(key="boundary", title="Boundary", html=html)]
 
 
 class RunPage:
     """One run: how it does now, commands, curves, evaluations, rollouts, references."""
 
     def __init__(self, folder: Path, *, commands: bool) -> None:
-        self._folder = folder
         self._run = RunHistory(folder)
         self._form = [commands_section()] if commands else []
         self._summary = self._curves = self._sources = self._rollouts = list[Section]()
@@ -137,11 +114,11 @@ class RunPage:
         except Exception as error:  # whatever lies in a folder, the server and the rest of the page go on
             html = paragraph(f"This run cannot be shown as it is now: {error or repr(error)}", tone="bad")
             if html not in (section.html for section in self._trouble):
-                log.warning("%s: %r", self._folder, error)
+                log.warning("%s: %r", self._run.folder, error)
             self._trouble = [Section(key="trouble", title="Trouble", html=html)]
         return [
             *self._trouble,
-            health_section(glance(self._run), time.time()),
+            health_section(self._run),
             *self._form,
             *self._summary,
             *self._evaluations.sections[:1],
@@ -165,58 +142,53 @@ class RunPage:
             self._curves = curve_sections(runs)
             self._sources = [lineage_section(self._run), recipe_section(runs)]
             self._news = False
-        sampled = stamp(self._folder / SAMPLES)
+        sampled = stamp(self._run.folder / SAMPLES)
         if sampled != self._sampled:
-            self._rollouts, self._sampled = [rollout_section(self._folder)], sampled
+            self._rollouts, self._sampled = [rollout_section(self._run.folder)], sampled
 
 
 class RunsPage:
-    """All runs at a glance. Histories are kept of runs that go on; of the others, which may be many, a row each.
+    """All runs at a glance; of those that rest, which may be many, the numbers of the last steps alone are kept.
 
     Hundreds of runs take long to read at first: those written last come first, the others with the next looks.
     """
 
     def __init__(self, root: Path) -> None:
         self._root = root
-        self._rows: dict[str, tuple[Stamp, Glance]] = {}
-        self._readers: dict[str, RunHistory] = {}
+        self._runs: dict[str, RunHistory] = {}
 
     def look(self) -> Sequence[Section]:
         """The list as the files are now."""
         now, until = time.time(), time.monotonic() + AT_A_TIME
-        found = find_runs(self._root)
-        stamps = {name: stamp(folder / JOURNAL) for name, folder in found.items()}
-        rows = {}
-        for name in sorted(found, key=lambda name: (name in self._rows, stamps[name]), reverse=True):
-            rows[name] = stamps[name], self._glance(name, found[name], stamps[name], now)
-            if name not in self._rows and time.monotonic() > until:
+        found, seen = find_runs(self._root), {}
+        known = [name for name in found if name in self._runs]
+        new = sorted(found.keys() - known, key=lambda name: stamp(found[name] / JOURNAL), reverse=True)
+        for name in (*known, *new):
+            seen[name] = self._refreshed(name, found[name])
+            if name not in self._runs and time.monotonic() > until:
                 break
-        self._rows = rows
-        self._readers = {
+        self._runs = {  # without those that rest and hold more: they are read anew, briefly
             name: run
-            for name, run in self._readers.items()
-            if name in found and now - (run.written or 0.0) < GOES_ON
+            for name, run in seen.items()
+            if len(run.steps) <= RECENT or now - (run.written or 0.0) < GOES_ON
         }
-        known = {name: rows[name][1] for name in found if name in rows}
-        return [runs_section(known, now, unread=len(found) - len(known))]
+        runs = {name: seen[name] for name in found if name in seen}
+        return [runs_section(runs, len(found) - len(runs))]
 
     def close(self) -> None:
-        """The page has no readers any more. The rows stay, for the next one."""
-        self._readers.clear()
+        """The page has no readers any more. What was read stays, for the next one."""
 
-    def _glance(self, name: str, folder: Path, seen: Stamp, now: float) -> Glance:
-        before, row = self._rows.get(name, (None, None))
-        if row is not None and before == seen:
-            return replace(
-                row, health=health(folder, begun=seen[1] > 0, stopped=row.stopped, paused=row.paused, now=now)
-            )
-        run = self._readers.setdefault(name, RunHistory(folder, brief=True))
+    def _refreshed(self, name: str, folder: Path) -> RunHistory:
+        run = self._runs.get(name) or RunHistory(folder, brief=True)
         try:
             run.refresh()
-            return glance(run)
         except Exception as error:  # one folder, whatever lies in it, does not hide the others
-            log.warning("%s: %r", folder, error)
-            return replace(glance(RunHistory(folder)), health=f"unreadable: {error!r}")
+            told = f"unreadable: {error!r}"
+            if run.health != told:
+                log.warning("%s: %r", folder, error)
+            run = RunHistory(folder, brief=True)
+            run.health = told
+        return run
 
 
 def overlaid(folders: Sequence[Path]) -> str:
@@ -251,42 +223,25 @@ def stamp(path: Path) -> Stamp:
     return found.st_mtime_ns, found.st_size, found.st_ino
 
 
-def glance(run: RunHistory) -> Glance:
-    """What is shown of a run at a glance."""
-    return Glance(
-        health=run.health,
-        stopped=run.stopped,
-        paused=run.paused,
-        step=run.step,
-        steps=run.planned,
-        rate=run.steps_per_hour,
-        scores=tuple(validated.score for validated in run.of(Validated)),
-        validation=next(reversed(run.of(Validated)), None),
-        written=run.written,
-        lately=tuple(mark.text for mark in run.marks[: -LATELY - 1 : -1]),
-        notes=run.notes,
-    )
-
-
-def health_section(seen: Glance, now: float) -> Section:
+def health_section(run: RunHistory) -> Section:
     """How a run is doing."""
-    facts = _facts(seen, now).items()
+    facts = _facts(run).items()
     cells = "".join(f"<div><dt>{name}</dt><dd>{fact}</dd></div>" for name, (fact, _) in facts)
-    notes = "".join(paragraph(note, tone="warn") for note in seen.notes)
-    lately = heading("Lately") + bullets(seen.lately) if seen.lately else ""
+    notes = "".join(paragraph(note, tone="warn") for note in run.notes)
+    lately = heading("Lately") + bullets(_lately(run)) if _lately(run) else ""
     html = f'{BACK}<dl class="facts">{cells}</dl>{notes}{lately}'
     return Section(key="health", title="Now", html=html)
 
 
-def runs_section(runs: Mapping[str, Glance], now: float, *, unread: int = 0) -> Section:
+def runs_section(runs: Mapping[str, RunHistory], unread: int) -> Section:
     """All runs, a row each, those that go on first; `unread` more are still to be read."""
     rows = ""
     columns: tuple[str, ...] = ()
-    for name, seen in sorted(runs.items(), key=lambda item: _word(item[1].health) not in GOING):
+    for name, run in sorted(runs.items(), key=lambda item: _word(item[1].health) not in GOING):
         box = f'<input type="checkbox" name="overlay" value="{escape(name)}" aria-label="overlay {escape(name)}">'
         link = f'{box} <a href="/run/{quote(os.fsencode(name))}">{escape(name)}</a>'
-        lately = f"<small>{escape((*seen.notes, *seen.lately, '')[0])}</small>"
-        cells = {"run": (link, name), **_facts(seen, now), "lately": (lately, None)}
+        lately = f"<small>{escape((*run.notes, *_lately(run), '')[0])}</small>"
+        cells = {"run": (link, name), **_facts(run), "lately": (lately, None)}
         columns = tuple(cells)
         shown = ((cell, "" if key is None else escape(key)) for cell, key in cells.values())
         rows += "<tr>" + "".join(f'<td data-sort="{key}">{cell}</td>' for cell, key in shown) + "</tr>"
@@ -321,28 +276,34 @@ def commands_section() -> Section:
     )
 
 
-def _facts(seen: Glance, now: float) -> dict[str, tuple[str, object]]:
+def _facts(run: RunHistory) -> dict[str, tuple[str, object]]:
     """What is told of a run, as HTML, and what the list of runs sorts it by; None comes last."""
-    word, about = _word(seen.health), seen.health.partition(" ")[2]
-    bar = f'<progress aria-hidden="true" value="{seen.step}" max="{max(seen.steps, 1)}"></progress>'
+    word, about = _word(run.health), run.health.partition(" ")[2]
+    bar = f'<progress aria-hidden="true" value="{run.step}" max="{max(run.planned, 1)}"></progress>'
     health = f'<span class="{TONES.get(word, "warn")}">{escape(word)}</span>' + _small(escape(about))
     facts: dict[str, tuple[str, object]] = {
         "health": (health, word),
-        "step": (f"{seen.step:,}" + _small(f"{bar} of {seen.steps:,}"), seen.step),
+        "step": (f"{run.step:,}" + _small(f"{bar} of {run.planned:,}"), run.step),
         **dict.fromkeys(("last validation", "steps per hour", "left", "last event"), (NONE, None)),
     }
-    if last := seen.validation:
-        html = f"{last.score:.1%}{_sparkline(seen.scores)}" + _small(f"pass@1 at step {last.step:,}")
+    if validations := run.of(Validated):
+        last, line = validations[-1], _sparkline([one.score for one in validations])
+        html = f"{last.score:.1%}{line}" + _small(f"pass@1 at step {last.step:,}")
         facts["last validation"] = html, last.score
-    if seen.rate:
-        facts["steps per hour"] = f"{seen.rate:,.0f}", seen.rate
-    if seen.rate and seen.step < seen.steps and word in GOING and word != "paused":
-        left = (seen.steps - seen.step) / seen.rate * 3600
+    if rate := run.steps_per_hour:
+        facts["steps per hour"] = f"{rate:,.0f}", rate
+    if rate and run.step < run.planned and word in GOING and word != "paused":
+        left = (run.planned - run.step) / rate * 3600
         facts["left"] = duration(left), left
-    if seen.written:
-        age = max(0.0, now - seen.written)
+    if run.written:
+        age = max(0.0, time.time() - run.written)
         facts["last event"] = f"{duration(age)} ago", age
     return facts
+
+
+def _lately(run: RunHistory) -> list[str]:
+    """What happened last, the newest first."""
+    return [mark.text for mark in run.marks[: -LATELY - 1 : -1]]
 
 
 def _sparkline(scores: Sequence[float]) -> str:
