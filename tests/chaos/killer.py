@@ -20,12 +20,13 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from prorl.run.layout import is_born
+from prorl.run.layout import holder, is_born
 from prorl.run.supervise import Patience, Supervisor
-from support.processes import command, eventually, family, parent, state
+from support.processes import command, descendants, eventually, parent, state
 
 PAUSE = (0.05, 1.2)  # seconds between two faults
 STOPPED = (0.02, 0.4)  # seconds for which something is stopped: less than a program in the sandbox may take
@@ -229,7 +230,7 @@ class Family:
 
     def members(self, role: str) -> list[int]:
         """Processes that are now what they are asked for."""
-        everybody = family(self.shell)
+        everybody = sorted(descendants(self.shell))
         supervisors = [pid for pid in everybody if parent(pid) == self.shell]
         forked = [pid for pid in everybody if "multiprocessing.forkserver" in command(pid)]
         return {
@@ -280,19 +281,10 @@ class Family:
         return True
 
 
+ROLES = ("trainer", "supervisor", "judge worker", "worker", "fork server", "sandbox server")
 FAULTS: Mapping[str, Callable[[Family], bool]] = {
-    "kill trainer": lambda family: family.kill("trainer"),
-    "kill supervisor": lambda family: family.kill("supervisor"),
-    "kill judge worker": lambda family: family.kill("judge worker"),
-    "kill worker": lambda family: family.kill("worker"),
-    "kill fork server": lambda family: family.kill("fork server"),
-    "kill sandbox server": lambda family: family.kill("sandbox server"),
-    "stop supervisor": lambda family: family.stop("supervisor"),
-    "stop trainer": lambda family: family.stop("trainer"),
-    "stop judge worker": lambda family: family.stop("judge worker"),
-    "stop worker": lambda family: family.stop("worker"),
-    "stop sandbox server": lambda family: family.stop("sandbox server"),
-    "stop everybody": lambda family: family.stop("everybody"),
+    **{f"kill {role}": partial(Family.kill, role=role) for role in ROLES},
+    **{f"stop {role}": partial(Family.stop, role=role) for role in (*ROLES, "everybody")},
     "Ctrl-Z and fg": Family.press_ctrl_z,
 }
 """Faults by name; each says whether there was anybody to be hit."""
@@ -325,17 +317,17 @@ class Deck:
         self._left.insert(0, name)
 
 
-def disturb(family_: Family, deck: Deck, log: Log, enough: Callable[[], bool]) -> int:
+def disturb(family: Family, deck: Deck, log: Log, enough: Callable[[], bool]) -> int:
     """One fault after the other until the terminal is left or there were enough; its exit status."""
     while True:
-        pid, status = os.waitpid(family_.shell, os.WNOHANG)
+        pid, status = os.waitpid(family.shell, os.WNOHANG)
         if pid:
             return os.waitstatus_to_exitcode(status)
-        time.sleep(family_.dice.uniform(*PAUSE))
+        time.sleep(family.dice.uniform(*PAUSE))
         if enough():
             continue
         name = deck.draw()
-        if FAULTS[name](family_):
+        if FAULTS[name](family):
             log(name)
         else:
             deck.put_back(name)
@@ -367,24 +359,18 @@ def main(recipe: str, folder: Path, seed: int, faults: int) -> None:
         while status != 0:
             supervisor = Forking(run, computing, dice.randrange(1 << 32), log, lambda: not enough())
             shell, keyboard = terminal(supervisor.run, folder / f"{run.name}.log")
-            family_ = Family(run, shell, keyboard, dice)
+            family = Family(run, shell, keyboard, dice)
             try:
-                status = disturb(family_, deck, log, enough)
+                status = disturb(family, deck, log, enough)
             finally:
                 os.close(keyboard)
             if status not in (0, 256 - signal.SIGKILL):
                 sys.exit(
                     f"the supervisor ended with {status}\n{(folder / f'{run.name}.log').read_text()[-4000:]}"
                 )
-            eventually(lambda run=run: not held(run))
+            # A trainer that lost its supervisor may still be dying.
+            eventually(lambda run=run: holder(run) is None)
     print(json.dumps({"runs": runs, "faults": done.read_text().splitlines()}))
-
-
-def held(run: Path) -> bool:
-    """Whether a trainer that lost its supervisor is still dying."""
-    from prorl.run.layout import holder
-
-    return holder(run) is not None
 
 
 if __name__ == "__main__":
