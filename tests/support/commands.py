@@ -26,10 +26,12 @@ def done(*arguments: object) -> str:
     return result.stdout
 
 
-def refused(*arguments: object) -> str:
-    """The one sentence of a command that fails as it should."""
+def refused(*arguments: object, untouched: Path | None = None) -> str:
+    """The one sentence of a command that fails as it should, and changes nothing below a folder."""
+    before = untouched and tree(untouched)
     result = prorl(*arguments)
     assert isinstance(result.exception, SystemExit), result.exception
+    assert (untouched and tree(untouched)) == before
     return sentence(result.exit_code, result.stderr)
 
 
