@@ -16,7 +16,7 @@ from prorl.control.state import RunState, fold
 from prorl.lab.watch.console import Console
 from prorl.learn.optim import GuardedAdamW
 from prorl.session import resume_run, start_run
-from support.runs import content, events, of_kind, quiet, timeless
+from support.runs import content, events, finished, of_kind, timeless
 
 OFF = {"mode": "off"}  # the base ends and answers nothing
 WATCHED = {"non_finite": {"threshold": 2, "steps": 9}, "truncated_share": OFF, "unanswered_share": OFF}
@@ -77,9 +77,7 @@ def spared(write_recipe, tmp_path_factory) -> Path:
     """The run that had the smaller step by its recipe, from the checkpoint on that the sick one returns to."""
     folder = tmp_path_factory.mktemp("spared")
     lr = {"points": [[0, 1e-2], [2, 5e-3]]}
-    config = load_recipe(str(write_recipe(folder, **SETTINGS, optimizer={"lr": lr})))
-    assert start_run(config, folder / "run", quiet()).stopped == "done"
-    return folder / "run"
+    return finished(write_recipe(folder, **SETTINGS, optimizer={"lr": lr}), folder / "run")
 
 
 def test_a_roll_back_returns_every_bit(config, sicken, spared, tmp_path):

@@ -12,7 +12,7 @@ from prorl.config.recipe import load_recipe
 from prorl.control.events import CommandGiven, ReferenceReset, StageEntered, Stepped
 from prorl.control.state import fold
 from prorl.session import resume_run, start_run
-from support.runs import CtrlC, events, of_kind, quiet, timeless
+from support.runs import CtrlC, events, finished, of_kind, quiet, timeless
 
 STAGES = {
     "name": "staged",
@@ -36,9 +36,7 @@ def config(write_recipe, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def staged(config, tmp_path_factory) -> Path:
-    run = tmp_path_factory.mktemp("staged") / "run"
-    assert start_run(config, run, quiet()).stopped == "done"
-    return run
+    return finished(config, tmp_path_factory.mktemp("staged") / "run")
 
 
 def moments(run: Path, step: int) -> list[torch.Tensor]:

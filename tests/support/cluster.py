@@ -8,25 +8,19 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import GenerationConfig
 
 from prorl.cluster.settings import EngineSettings
 from prorl.cluster.weights import Weights, crc
-from prorl.config.recipe import load_recipe
-from prorl.config.schema import RunConfig, ShapeConfig
-from prorl.lab.watch.console import Console
-from prorl.learn.base_model import build_model, train_tokenizer
+from prorl.config.schema import RunConfig
 from prorl.learn.learner import TorchLearner
 from prorl.learn.model import load_model
-from prorl.session import start_run
 from prorl.types import Completion, Request, Sampling
+from support import tiny
 from support.learners import learner
 from support.recipes import recipe
-from support.runs import quiet
+from support.tiny import CONTEXT, ENDS
 
-CONTEXT = 192
 PROBE = tuple(range(0, 264, 33))
-ENDS = range(24)  # token ids that end a response too, so that random responses differ in length
 SECOND_RUNNER = os.environ.get("TRITON_INTERPRET") == "1"  # `support/second_runner`
 RUNNER = f"vllm.v1.worker.{'cpu.model_runner' if SECOND_RUNNER else 'cpu_model_runner'}"
 
@@ -36,23 +30,9 @@ def runner_of(worker: Any) -> str:
     return type(worker.model_runner).__module__
 
 
-def write_model(folder: Path, *, seed: int = 0) -> Path:
-    """A random checkpoint with heads of 32 dimensions, the least for vLLM on a CPU, and tied embeddings."""
-    tokenizer = train_tokenizer(["Say 1 + 2 between the tags."] * 4, 300)
-    shape = ShapeConfig(
-        architecture="qwen3",
-        hidden_size=64,
-        layers=2,
-        heads=2,
-        kv_heads=1,
-        intermediate_size=96,
-        context=CONTEXT,
-    )
-    model = build_model(shape, len(tokenizer), seed=seed)
-    model.generation_config = GenerationConfig(eos_token_id=[tokenizer.eos_token_id, *ENDS])
-    model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return folder
+def write_model(folder: Path) -> Path:
+    """A random checkpoint with heads of 32 dimensions, the least for vLLM on a CPU."""
+    return tiny.write_model(folder, "qwen3", width=64)
 
 
 @contextmanager
@@ -89,12 +69,6 @@ def write_nvidia_smi(folder: Path, *rows: str) -> Path:
     program.write_text("\n".join(["#!/bin/sh", asked, *(f"echo '{row}'" for row in rows), ""]))
     program.chmod(0o755)
     return program
-
-
-def finished(recipe_file: Path, run: Path, console: Console | None = None) -> Path:
-    """The run of a recipe, at its end."""
-    assert start_run(load_recipe(str(recipe_file)), run, console or quiet()).stopped == "done"
-    return run
 
 
 def cluster_recipe(
