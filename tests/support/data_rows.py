@@ -9,6 +9,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from prorl.envs.datasets.prepare import DatasetTask
+from prorl.envs.types import Problem
+
 Row = dict[str, Any]
 
 
@@ -168,6 +171,13 @@ ROWS: Mapping[str, Sequence[Row]] = {
 
 USABLE = tuple(name for name in ROWS if name not in ("ifeval", "ifbench") or find_spec("opencompass"))
 """Sources that can be prepared in this environment."""
+
+
+def all_problems(task: DatasetTask) -> list[Problem]:
+    """Every problem of a task of rows, split by split."""
+    return [
+        task.problem(index, split) for split in sorted(task.splits) for index in range(task.row_count(split))
+    ]
 
 
 def write_jsonl(path: Path, rows: Sequence[Mapping[str, Any]]) -> str:

@@ -108,6 +108,9 @@ def test_what_judging_needs_is_read_from_answers_of_every_form(layout, fields, p
         ),
         *(("short_answer", {"answer": one}, "true or false") for one in (True, False, ["3", True])),
         ("options", {"options": ["Yes", "No"], "answer": True}, "not among"),  # no place either
+        ("options", {"options": ["1", "2"], "answer": 1}, "place or letter and another one's text"),
+        ("options", {"options": ["O", "A", "B", "AB"], "answer": "A"}, "place or letter and another one's"),
+        ("options", {"options": {"text": ["a", "b"], "other": ["c", "d"]}, "answer": "A"}, "no options"),
         ("typed_answer", {"type": "Expression", "answer": "x+1"}, "answer type expression"),
         ("typed_answer", {"type": "Boolean", "answer": "maybe"}, "neither"),
         ("typed_answer", {"type": "Multiple Choice", "answer": "A", "prompt": "none"}, "no options"),
@@ -169,31 +172,10 @@ def test_a_chat_under_input_keeps_what_was_said_before():
     assert [role for role, _ in module.history_of({"input": turns})] == ["system", "user", "assistant"]
 
 
-def test_lines_of_standard_input_keep_their_spaces():
-    assert module._pairs(None, [(["2", " #"], [7])]) == [("2\n #", "7")]
-
-
-def test_options_that_say_nothing_for_sure_are_dropped():
-    with pytest.raises(Drop, match="place or letter and another one's text"):
-        plain("options", prompt="Which?", options=["1", "2"], answer=1)
-    with pytest.raises(Drop, match="place or letter and another one's text"):
-        plain("options", prompt="Which blood group?", options=["O", "A", "B", "AB"], answer="A")
-    with pytest.raises(Drop, match="no options"):
-        plain("options", prompt="Which?", options={"text": ["a", "b"], "other": ["c", "d"]}, answer="A")
-
-
 def test_options_that_only_happen_to_stand_in_the_question_are_listed():
     question = "Two towns A: Ayr (population 4) and B: Bo (population 3) are 12 km apart. How far is half?"
     prepared = plain("options", prompt=question, options=["1", "2", "4", "3"], answer="A")
     assert "\nA. 1\nB. 2\nC. 4\nD. 3" in prepared.prompt
-
-
-@pytest.mark.parametrize(
-    "given", [{"inputs": "5 6", "outputs": "11\n"}, {"inputs": {"a": "1"}, "outputs": {"a": "2"}}]
-)
-def test_tests_that_are_no_lists_are_dropped(given):
-    with pytest.raises(Drop, match="no lists"):
-        module.read_tests(given)
 
 
 def test_what_csv_makes_of_lists_is_read():
@@ -258,10 +240,10 @@ PAYLOAD = {"kind": "code", "entry": None, "tolerance": 1e-6, "maybe_wrapped": Fa
 
 
 def test_a_script_of_eurus_keeps_its_tests_and_loses_its_system_prompt_and_its_own_request():
-    prepared = from_eurus("Add the numbers.", inputs=["1 2\n", ["3", "4"]], outputs=["3\n", ["7"]])
+    prepared = from_eurus("Add the numbers.", inputs=["1 2\n", ["3", " 4"]], outputs=["3\n", [7]])
     assert prepared.question == "Add the numbers."
     assert prepared.prompt == f"Add the numbers.\n\n{STDIN}"
-    assert prepared.payload == {**PAYLOAD, "inputs": ["1 2\n", "3\n4"], "expected": ["3\n", "7"]}
+    assert prepared.payload == {**PAYLOAD, "inputs": ["1 2\n", "3\n 4"], "expected": ["3\n", "7"]}
 
 
 def test_a_call_of_eurus_has_one_json_argument_per_line():
@@ -302,6 +284,8 @@ def test_a_script_or_a_contest_is_never_wrapped():
     [
         ({"inputs": [], "outputs": []}, "no tests"),
         ({"inputs": ["1"]}, "no tests"),
+        ({"inputs": "5 6", "outputs": "11\n"}, "no lists"),
+        ({"inputs": {"a": "1"}, "outputs": {"a": "2"}}, "no lists"),
         ({"inputs": ["1", "2"], "outputs": ["1"]}, "not one output per input"),
         ({"inputs": ["f("], "outputs": ["1"], "fn_name": "f"}, "no JSON"),
         ({"inputs": ["NaN"], "outputs": ["1"], "fn_name": "f"}, "no JSON"),

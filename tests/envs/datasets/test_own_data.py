@@ -13,7 +13,7 @@ from prorl.envs.datasets.catalogue import DataError, SourceRequest, resolve
 from prorl.envs.datasets.prepare import DatasetTask, prepare
 from prorl.envs.extensions import Extension
 from prorl.envs.sandbox.sandbox import Sandbox
-from support.data_rows import write_jsonl
+from support.data_rows import all_problems, write_jsonl
 from support.recipes import recipe
 
 USER = {"role": "user", "content": "What is 6 times 7?"}
@@ -35,13 +35,12 @@ LAYOUTS = {
 
 def prepared(folder, rows, **request) -> DatasetTask:
     path = write_jsonl(folder / "rows.jsonl", rows)
-    prepare([SourceRequest(name="mine", path=str(path), **request)], folder, lambda *_: None)
+    prepare([SourceRequest(name="mine", path=path, **request)], folder, lambda *_: None)
     return DatasetTask("mine", folder)
 
 
 def first(task: DatasetTask):
-    (split,) = task.splits
-    return task.problem(0, split)
+    return all_problems(task)[0]
 
 
 @pytest.mark.parametrize("row", LAYOUTS.values(), ids=LAYOUTS)
@@ -59,8 +58,7 @@ def test_what_alpaca_says_beside_an_instruction_belongs_to_the_question(tmp_path
         for verb, number, result in (("Square", "7", "49"), ("Halve", "7", "3.5"), ("What is 2+2?", "", "4"))
     ]
     task = prepared(tmp_path, rows, kind="math")
-    problems = [task.problem(index, split) for split in task.splits for index in range(task.row_count(split))]
-    asked = {problem.prompt.partition("\nLet's")[0] for problem in problems}
+    asked = {problem.prompt.partition("\nLet's")[0] for problem in all_problems(task)}
     assert asked == {"Square the number.\n\n7", "Halve the number.\n\n7", "What is 2+2? the number."}
     alone = prepared(tmp_path, rows[:1], kind="math", columns={"prompt": "instruction"})
     assert first(alone).prompt.startswith("Square the number.\nLet's")
@@ -99,7 +97,7 @@ def test_chats_are_told_apart_by_all_that_is_said_in_them(tmp_path):
         for turns, number in zip(before, (7, 8), strict=True)
     ]
     task = prepared(tmp_path, [*rows, rows[0]], kind="math")
-    problems = [task.problem(index, split) for split in task.splits for index in range(task.row_count(split))]
+    problems = all_problems(task)
     right = {problem.history[0][1]: task.verify(problem, r"\boxed{14}").score for problem in problems}
     assert (right, len(problems)) == ({"Think of 7.": 1.0, "Think of 8.": 0.0}, 2)
 
@@ -117,6 +115,7 @@ def test_a_turn_that_is_no_text_costs_its_row(tmp_path, content):
         ("Final: (.+)", "first 3, then 4.\nFinal: 42"),
         ("[0-9]+", "3, then 4, then 42"),
         ("(?<=<a>).*(?=</a>)", "<a>42</a>"),
+        ("[0-9]+", 42.0),  # not the 0 behind its point
     ],
 )
 def test_an_answer_is_where_the_pattern_finds_it_last(tmp_path, pattern, text):
@@ -138,11 +137,6 @@ def test_a_pattern_finds_nothing_where_there_is_no_answer(tmp_path, judged, answ
         prepared(tmp_path, [{"prompt": "?", "answer": answer}], answer_pattern=pattern, **judged)
 
 
-def test_a_pattern_reads_a_number_as_it_is_without_one(tmp_path):
-    task = prepared(tmp_path, [{"prompt": "?", "answer": 142.0}], kind="math", answer_pattern="[0-9]+")
-    assert first(task).solution.answer == "142"
-
-
 def test_rows_of_one_s_own_keep_all_their_columns_and_may_have_no_answer(tmp_path):
     row = {"prompt": "Rhyme with tree.", "level": {"of": 3}, "dates": [1, None]}
     task = prepared(tmp_path, [row], graded=True, domain="poems")
@@ -153,13 +147,12 @@ def test_rows_of_one_s_own_keep_all_their_columns_and_may_have_no_answer(tmp_pat
 def test_a_row_that_is_nested_too_deeply_is_dropped(tmp_path):
     nested = json.loads("[" * 500 + "]" * 500)
     task = prepared(tmp_path, [{"prompt": "?", "more": more} for more in (nested, 1)], graded=True)
-    assert [task.row_count(split) for split in task.splits] == [1]
+    assert len(all_problems(task)) == 1
 
 
 def test_a_function_of_trl_s_signature_gets_the_chat_from_whatever_column_it_is_in(tmp_path):
     chat = [{"role": "system", "content": "Be brief."}, USER]
-    given = {"path": str(write_jsonl(tmp_path / "rows.jsonl", [{"messages": chat}])), "graded": True}
-    prepare([SourceRequest(name="mine", **given)], tmp_path, lambda *_: None)
+    prepared(tmp_path, [{"messages": chat}], graded=True)
     source = (
         "def score(prompts, completions, messages, **_):\n"
         " return [float(prompts == messages and completions[0][0]['content'] == 'r')]"

@@ -10,7 +10,7 @@ from prorl.envs.datasets.catalogue import SOURCES, DataError, SourceRequest
 from prorl.envs.datasets.prepare import DatasetTask, prepare
 from prorl.envs.extract import respond
 from prorl.envs.verifiers.programs import NeedsSandbox
-from support.data_rows import DEEPSCALER, ROWS, USABLE, eurus, write_jsonl
+from support.data_rows import DEEPSCALER, ROWS, USABLE, all_problems, eurus, write_jsonl
 
 TRICKS = ("", "0", "True", "A or B", "yes no", "```python\npass\n```", "\\boxed{}", "[1] [2] [3]")
 
@@ -38,18 +38,12 @@ def task(folder, run):
     return open_task
 
 
-def problems(task):
-    return [
-        task.problem(index, split) for split in sorted(task.splits) for index in range(task.row_count(split))
-    ]
-
-
 @pytest.mark.parametrize("name", sorted({*USABLE} - {"eurus2_code_validation"}))
 def test_known_answers_score_one_and_tricks_nothing(name, task):
     opened = task(name)
     assert opened.domain == SOURCES[name].domain
     assert isinstance(opened, NeedsSandbox)
-    asked = problems(opened)
+    asked = all_problems(opened)
     assert len(asked) == len(ROWS[name]), "none is dropped"
     for problem in asked:
         if problem.solution is not None:
@@ -62,10 +56,10 @@ def test_known_answers_score_one_and_tricks_nothing(name, task):
 
 def test_a_problem_is_a_pure_function_of_its_index_and_of_its_split(task):
     one, other = task("deepscaler"), task("deepscaler")
-    assert problems(one) == problems(other)
+    assert all_problems(one) == all_problems(other)
     size = one.row_count("train")
     assert one.problem(size + 3, "train").prompt == one.problem(3, "train").prompt
-    prompts = {problem.prompt for problem in problems(one)}
+    prompts = {problem.prompt for problem in all_problems(one)}
     assert len(prompts) == len(DEEPSCALER)
 
 
@@ -99,7 +93,7 @@ def prepared(name, rows, folder, **settings):
 def test_payloads_are_found_in_every_row_group(monkeypatch, tmp_path):
     monkeypatch.setattr("prorl.envs.datasets.prepare.ROWS_PER_GROUP", 7)
     opened = prepared("deepscaler", DEEPSCALER, tmp_path)
-    for problem in problems(opened):
+    for problem in all_problems(opened):
         assert opened.verify(problem, f"\\boxed{{{problem.solution.answer}}}").score == 1
 
 
@@ -125,7 +119,7 @@ def test_a_missing_or_damaged_file_says_what_to_do(tmp_path):
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_whatever_a_response_says_it_gets_a_score(name, text, task):
     opened = task(name)
-    for problem in problems(opened)[:4]:
+    for problem in all_problems(opened)[:4]:
         for response in (text, f"\\boxed{{{text}}}", respond("", text)):
             verdict = opened.verify(problem, response)
             assert 0 <= verdict.score <= 1
