@@ -14,7 +14,7 @@ from prorl.control.events import Stepped, Stopped
 from prorl.run.layout import JOURNAL, holder
 from prorl.session import resume_run
 from support.processes import descendants, eventually, shell, state
-from support.runs import contents, of_kind, quiet, timeless
+from support.runs import assert_same, of_kind, quiet
 
 
 def tell(processes: list[int], number: int) -> None:
@@ -43,5 +43,4 @@ def test_a_run_that_was_suspended_and_hung_up_is_saved_and_goes_on_exactly(recip
         eventually(lambda: holder(run) is None)
     assert of_kind(run, Stopped)[-1].reason == "interrupted"
     assert resume_run(run, quiet()).stopped == "done"
-    assert contents(run) == contents(uninterrupted)
-    assert timeless(run) == timeless(uninterrupted)
+    assert_same(run, uninterrupted)

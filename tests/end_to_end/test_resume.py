@@ -32,7 +32,7 @@ from prorl.run.layout import JOURNAL
 from prorl.run.store import RunStore
 from prorl.session import branch_run, resume_run, start_run
 from support.commands import refused
-from support.runs import CtrlC, contents, events, finished, folders, of_kind, quiet, timeless
+from support.runs import CtrlC, assert_same, contents, events, finished, folders, of_kind, quiet, timeless
 
 LONG = {
     "name": "long",
@@ -57,11 +57,6 @@ def test_the_long_run_has_what_could_go_wrong(uninterrupted):
     assert [event.step for event in of_kind(uninterrupted, ReferenceReset)] == [2, 4, 6]
     assert [event.step for event in of_kind(uninterrupted, StageEntered)] == [3]
     assert [event.length_weight for event in of_kind(uninterrupted, Stepped)] == [1, 1, 0, 1, 1, 0]
-
-
-def assert_same(run: Path, uninterrupted: Path) -> None:
-    assert contents(run) == contents(uninterrupted)
-    assert timeless(run) == timeless(uninterrupted)
 
 
 @pytest.mark.parametrize("stop", [3, 4])  # between two resets, and where one falls on the same step
@@ -104,7 +99,7 @@ def test_where_text_would_depend_on_the_workers_one_process_computes(
     monkeypatch.setattr(LocalEngine, "is_steady", lambda self: False)
     run = tmp_path / "run"
     start_run(config.model_copy(update={"workers": 2}), run, quiet())
-    assert contents(run) == contents(uninterrupted)
+    assert_same(run, uninterrupted)
     (warned,) = of_kind(run, Warned)
     assert "one process computes instead of 2" in warned.text
 

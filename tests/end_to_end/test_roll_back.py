@@ -16,7 +16,8 @@ from prorl.control.state import RunState, fold
 from prorl.lab.watch.console import Console
 from prorl.learn.optim import GuardedAdamW
 from prorl.session import resume_run, start_run
-from support.runs import content, events, finished, of_kind, timeless
+from support import runs
+from support.runs import events, finished, of_kind, timeless
 
 OFF = {"mode": "off"}  # the base ends and answers nothing
 WATCHED = {"non_finite": {"threshold": 2, "steps": 9}, "truncated_share": OFF, "unanswered_share": OFF}
@@ -61,10 +62,8 @@ def sicken(monkeypatch) -> Callable[[Sickbed], Sickbed]:
 
 
 def contents(run: Path) -> dict[str, bytes]:
-    kept = ("checkpoints/step_000006", "references", "samples", "evals")
-    files = (path for part in kept for path in (run / part).rglob("*") if path.is_file())
-    of_this_run = ("manifest.json", "state.json", "lock")  # how long the journal is, and what happened
-    return {p.relative_to(run).as_posix(): content(p) for p in files if p.name not in of_this_run}
+    """All but the state, which knows what happened."""
+    return {name: data for name, data in runs.contents(run).items() if not name.endswith("state.json")}
 
 
 @pytest.fixture(scope="module")

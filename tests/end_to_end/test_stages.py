@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch.utils._pytree import tree_leaves
 
 from prorl.commands import INBOX, Command, send
 from prorl.config.recipe import load_recipe
@@ -41,15 +42,8 @@ def staged(config, tmp_path_factory) -> Path:
 
 def moments(run: Path, step: int) -> list[torch.Tensor]:
     saved = torch.load(run / "checkpoints" / f"step_{step:06d}" / "optimizer.pt", weights_only=True)
-    return [tensor for tensor in _tensors(saved) if tensor.is_floating_point() and tensor.numel() > 1]
-
-
-def _tensors(data) -> list[torch.Tensor]:
-    if isinstance(data, torch.Tensor):
-        return [data]
-    if isinstance(data, dict):
-        data = list(data.values())
-    return [tensor for inner in data for tensor in _tensors(inner)] if isinstance(data, list | tuple) else []
+    tensors = [leaf for leaf in tree_leaves(saved) if isinstance(leaf, torch.Tensor)]
+    return [tensor for tensor in tensors if tensor.is_floating_point() and tensor.numel() > 1]
 
 
 def test_the_plan_is_carried_out(staged):

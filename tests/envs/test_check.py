@@ -85,11 +85,14 @@ def test_every_broken_promise_is_named(how, fault):
     assert any(fault in found for found in check_task(Broken(how), problems=4).faults)
 
 
-def test_problems_without_a_known_solution_are_counted_and_what_pays_everything_shows_in_its_baseline():
-    class Unsolved(Arithmetic):
-        def problem(self, index, split):
-            return replace(super().problem(index, split), solution=None)
+class Unsolved(Arithmetic):
+    """Arithmetic that nobody has solved."""
 
+    def problem(self, index, split):
+        return replace(super().problem(index, split), solution=None)
+
+
+def test_problems_without_a_known_solution_are_counted_and_what_pays_everything_shows_in_its_baseline():
     check = check_task(Unsolved(), problems=4)
     assert (check.with_solution, check.faults) == (0, ())
     check = check_task(Broken("believes everything"), problems=4)
@@ -98,10 +101,7 @@ def test_problems_without_a_known_solution_are_counted_and_what_pays_everything_
 
 
 def test_a_reward_function_that_always_fails_does_not_pass_for_free_text():
-    class Failing(Arithmetic):
-        def problem(self, index, split):
-            return replace(super().problem(index, split), solution=None)
-
+    class Failing(Unsolved):
         def verify(self, problem, text):
             return Verdict(score=0.0, status="error", note="TypeError: five parameters")
 

@@ -80,6 +80,12 @@ def contents(run: Path) -> dict[str, bytes]:
     }
 
 
+def assert_same(run: Path, other: Path) -> None:
+    """Both did the same, whatever interrupted them."""
+    assert contents(run) == contents(other)
+    assert timeless(run) == timeless(other)
+
+
 def content(path: Path) -> bytes:
     """The bytes of a file; of an evaluation, without how long it took."""
     if path.suffix != ".parquet" or path.name == IN_HAND:
