@@ -99,37 +99,34 @@ def test_a_cell_that_python_cannot_hold_is_one_sentence(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "parts"),
+    ("name", "settings", "parts"),
     [
         (
             "olympiadbench",
+            {},
             [
                 "Hothan/OlympiadBench, config OE_TO_maths_en_COMP, split train: no route to the hub)",
                 "hf download Hothan/OlympiadBench --repo-type dataset --local-dir DIR",
                 "tasks.olympiadbench.path=DIR",
             ],
         ),
-        ("gpqa_diamond", ["hf auth login"]),
+        ("gpqa_diamond", {}, ["hf auth login"]),
+        (
+            "mine",  # which may be meant to lie on the hub or here
+            {"kind": "math", "path": "data/tarin"},
+            ["no route to the hub; data/tarin is no file or folder here either)"],
+        ),
     ],
 )
-def test_the_hub_out_of_reach_says_what_to_download_and_where_to_put_it(name, parts, monkeypatch):
+def test_the_hub_out_of_reach_says_what_to_download_and_where_to_put_it(name, settings, parts, monkeypatch):
     def unreachable(*_, **__):
         raise ConnectionError("no route to the hub\nand much more")
 
     monkeypatch.setattr(datasets, "load_dataset", unreachable)
     with pytest.raises(DataError) as error:
-        rows(name)
+        rows(name, **settings)
     assert [part for part in parts if part not in str(error.value)] == []
     assert "much more" not in str(error.value)
-
-
-def test_a_name_that_is_neither_on_the_hub_nor_here_is_told_as_both(monkeypatch):
-    def unknown(*_, **__):
-        raise FileNotFoundError("no such repository")
-
-    monkeypatch.setattr(datasets, "load_dataset", unknown)
-    with pytest.raises(DataError, match=r"no such repository; data/tarin is no file or folder here either\)"):
-        rows("mine", kind="math", path="data/tarin")
 
 
 def test_the_hub_is_asked_for_the_split_the_revision_and_no_more_than_the_limit(monkeypatch):

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import textwrap
 import time
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -42,9 +43,8 @@ ATTACKS = {name: PRELUDE + source for name, (source,) in TEXTS["attacks"].items(
 
 @pytest.fixture(scope="module")
 def arena():
-    built = Arena()
-    yield built
-    built.close()
+    with closing(Arena()) as built:
+        yield built
 
 
 @pytest.fixture(scope="module", params=TIERS)
@@ -130,8 +130,7 @@ def test_inside_the_wall_only_the_interpreter_can_be_seen(sandbox, arena):
 @pytest.mark.parametrize("name", HARMLESS_ALONE)
 def test_the_same_attack_works_without_a_sandbox(name):
     """The attacks are real: what is refused above is not a mistake in the program that tries it."""
-    arena = Arena()
-    try:
+    with closing(Arena()) as arena:
         bare = subprocess.run(
             [sys.executable, "-I", "-S", "-c", ATTACKS[name]],
             input=json.dumps({**arena.facts(), "home": str(arena.folder)}),
@@ -140,8 +139,6 @@ def test_the_same_attack_works_without_a_sandbox(name):
             cwd=arena.folder,
         )
         assert "BREACH" in bare.stdout
-    finally:
-        arena.close()
 
 
 @pytest.mark.slow

@@ -172,17 +172,9 @@ def judge(response):
     assert verdict.score in (0.0, len(met) / len(READ))
 
 
-@settings(max_examples=300)
-@given(RESPONSES)
-def test_any_response_under_every_rule(response):
-    judge(response)
-
-
-@pytest.mark.slow
-@settings(max_examples=10_000)
-@given(RESPONSES)
-def test_ten_thousand_responses_under_every_rule(response):
-    judge(response)
+@pytest.mark.parametrize("count", [300, pytest.param(10_000, marks=pytest.mark.slow)])
+def test_any_response_under_every_rule(count):
+    settings(max_examples=count)(given(RESPONSES)(judge))()
 
 
 HOSTILE = (

@@ -200,19 +200,13 @@ def judged(draw):
 
 
 def holds(verdict):
-    return 0 <= verdict.score <= 1 and verdict.status == ("ok" if verdict.score == 1 else "wrong")
+    assert 0 <= verdict.score <= 1
+    assert verdict.status == ("ok" if verdict.score == 1 else "wrong")
 
 
-@given(judged())
-def test_any_results_give_a_verdict(verdict):
-    assert holds(verdict)
-
-
-@pytest.mark.slow
-@settings(max_examples=10_000)
-@given(judged())
-def test_ten_thousand_results_give_a_verdict(verdict):
-    assert holds(verdict)
+@pytest.mark.parametrize("count", [100, pytest.param(10_000, marks=pytest.mark.slow)])
+def test_any_results_give_a_verdict(count):
+    settings(max_examples=count)(given(judged())(holds))()
 
 
 def test_a_job_holds_inputs_and_no_expected_value():
