@@ -161,13 +161,6 @@ def test_too_little_memory_to_begin_is_one_sentence_and_no_crash(recipe, workpla
 # -- run directories that cannot be used
 
 
-def test_nothing_writes_over_a_run(recipe, run):
-    assert "already holds a run" in refused("train", recipe, untouched=run)
-    assert "already holds a run" in refused(
-        "train", "--branch", "tiny", "steps=9", "--run", "runs/tiny", untouched=run
-    )
-
-
 def test_train_does_not_write_into_a_file(recipe, workplace):
     (workplace / "notes").write_text("mine")
     assert "not a folder" in refused("train", recipe, "--run", "notes")
@@ -179,6 +172,8 @@ def test_train_does_not_write_into_a_file(recipe, workplace):
     ("command", "said"),
     [
         ("train", "name of a recipe"),
+        ("train tiny.yaml", "already holds a run"),
+        ("train --branch tiny steps=9 --run runs/tiny", "already holds a run"),
         ("train tiny.yaml --full", "--full belongs to --dry-run"),
         ("train tiny.yaml --run exp@home", "a run's name holds no @"),
         (f"train tiny.yaml --run {300 * 'n'}", "File name too long"),

@@ -59,14 +59,18 @@ def test_the_long_run_has_what_could_go_wrong(uninterrupted):
     assert [event.length_weight for event in of_kind(uninterrupted, Stepped)] == [1, 1, 0, 1, 1, 0]
 
 
-@pytest.mark.parametrize("stop", [3, 4])  # between two resets, and where one falls on the same step
-def test_interrupting_and_resuming_changes_no_bit(config, uninterrupted, tmp_path, stop):
+@pytest.mark.parametrize(
+    ("stop", "first", "then"),  # steps between two resets, and where one falls on; the number of workers
+    [(3, 1, 1), (4, 1, 1), (3, 1, 3), pytest.param(3, 2, 1, marks=pytest.mark.slow)],
+)
+def test_interrupting_and_resuming_changes_no_bit(config, uninterrupted, tmp_path, stop, first, then):
     run = tmp_path / "run"
-    halted = start_run(config, run, CtrlC(stop))
+    halted = start_run(config.model_copy(update={"workers": first}), run, CtrlC(stop))
     assert (halted.stopped, halted.step) == ("interrupted", stop)
-    assert resume_run(run, quiet()).stopped == "done"
+    assert resume_run(run, quiet(), overrides=[f"workers={then}"]).stopped == "done"
     assert_same(run, uninterrupted)
     assert [event.step for event in of_kind(run, Resumed)] == [stop]
+    assert not of_kind(run, Warned)
 
 
 def test_a_disk_without_room_for_the_journal_is_waited_for(config, uninterrupted, tmp_path, monkeypatch):
@@ -81,16 +85,6 @@ def test_a_disk_without_room_for_the_journal_is_waited_for(config, uninterrupted
     monkeypatch.setattr(process, "RETRY", 0.01)
     assert_same(finished(config, tmp_path / "run"), uninterrupted)
     assert not missing
-
-
-@pytest.mark.parametrize(("first", "then"), [pytest.param(2, 1, marks=pytest.mark.slow), (1, 3)])
-def test_the_number_of_workers_may_change_and_changes_no_bit(config, uninterrupted, tmp_path, first, then):
-    run = tmp_path / "run"
-    halted = start_run(config.model_copy(update={"workers": first}), run, CtrlC(3))
-    assert (halted.stopped, halted.step) == ("interrupted", 3)
-    assert resume_run(run, quiet(), overrides=[f"workers={then}"]).stopped == "done"
-    assert_same(run, uninterrupted)
-    assert not of_kind(run, Warned)
 
 
 def test_where_text_would_depend_on_the_workers_one_process_computes(
