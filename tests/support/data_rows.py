@@ -9,8 +9,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from prorl.envs.datasets.prepare import DatasetTask
+from prorl.envs.datasets.catalogue import SourceRequest
+from prorl.envs.datasets.prepare import DatasetTask, prepare
 from prorl.envs.types import Problem
+from prorl.envs.verifiers.programs import Runner
 
 Row = dict[str, Any]
 
@@ -171,6 +173,15 @@ ROWS: Mapping[str, Sequence[Row]] = {
 
 USABLE = tuple(name for name in ROWS if name not in ("ifeval", "ifbench") or find_spec("opencompass"))
 """Sources that can be prepared in this environment."""
+
+
+def prepared(
+    folder: Path, rows: Sequence[Row], name: str = "mine", run: Runner | None = None, **request: Any
+) -> DatasetTask:
+    """The task of rows that have just been prepared."""
+    asked = SourceRequest(name=name, path=write_jsonl(folder / "rows.jsonl", rows), **request)
+    prepare([asked], folder / "prepared", lambda *_: None, run=run)
+    return DatasetTask(name, folder / "prepared")
 
 
 def all_problems(task: DatasetTask) -> list[Problem]:

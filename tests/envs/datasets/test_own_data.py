@@ -10,10 +10,10 @@ import pytest
 
 from prorl.build import check_sandbox
 from prorl.envs.datasets.catalogue import DataError, SourceRequest, resolve
-from prorl.envs.datasets.prepare import DatasetTask, prepare
+from prorl.envs.datasets.prepare import DatasetTask
 from prorl.envs.extensions import Extension
 from prorl.envs.sandbox.sandbox import Sandbox
-from support.data_rows import all_problems, write_jsonl
+from support.data_rows import all_problems, prepared
 from support.recipes import recipe
 
 USER = {"role": "user", "content": "What is 6 times 7?"}
@@ -31,12 +31,6 @@ LAYOUTS = {
     "messages": {"messages": [USER], "target": 42.0},
     "Alpaca": {"instruction": USER["content"], "output": "42"},
 }
-
-
-def prepared(folder, rows, **request) -> DatasetTask:
-    path = write_jsonl(folder / "rows.jsonl", rows)
-    prepare([SourceRequest(name="mine", path=path, **request)], folder, lambda *_: None)
-    return DatasetTask("mine", folder)
 
 
 def first(task: DatasetTask):
@@ -157,7 +151,7 @@ def test_a_function_of_trl_s_signature_gets_the_chat_from_whatever_column_it_is_
         "def score(prompts, completions, messages, **_):\n"
         " return [float(prompts == messages and completions[0][0]['content'] == 'r')]"
     )
-    task = DatasetTask("mine", tmp_path, Extension(use="mine.py:score", source=source))
+    task = DatasetTask("mine", tmp_path / "prepared", Extension(use="mine.py:score", source=source))
     assert task.verify(first(task), "r").status == "ok"
 
 

@@ -10,7 +10,7 @@ from prorl.envs.datasets.catalogue import SOURCES, DataError, SourceRequest
 from prorl.envs.datasets.prepare import DatasetTask, prepare
 from prorl.envs.extract import respond
 from prorl.envs.verifiers.programs import NeedsSandbox
-from support.data_rows import DEEPSCALER, ROWS, USABLE, all_problems, eurus, write_jsonl
+from support.data_rows import DEEPSCALER, ROWS, USABLE, all_problems, eurus, prepared, write_jsonl
 
 TRICKS = ("", "0", "True", "A or B", "yes no", "```python\npass\n```", "\\boxed{}", "[1] [2] [3]")
 
@@ -76,7 +76,7 @@ def test_there_are_neither_levels_nor_splits_without_rows(task):
 def test_a_problem_travels_without_its_tests(run, tmp_path):
     big = "7 " * 40_000
     rows = [eurus("Count the sevens.", inputs=[big], outputs=["40000\n"])]
-    opened = prepared("eurus2_code_validation", rows, tmp_path, run=run)
+    opened = prepared(tmp_path, rows, "eurus2_code_validation", run)
     opened.run_program = run
     problem = opened.problem(0, "test")
     assert len(pickle.dumps(problem)) < 1000
@@ -84,22 +84,16 @@ def test_a_problem_travels_without_its_tests(run, tmp_path):
     assert opened.verify(there, "```python\nprint(input().count('7'))\n```").score == 1
 
 
-def prepared(name, rows, folder, **settings):
-    request = SourceRequest(name=name, path=write_jsonl(folder / "rows.jsonl", rows))
-    prepare([request], folder / "prepared", lambda name, rows: None, **settings)
-    return DatasetTask(name, folder / "prepared")
-
-
 def test_payloads_are_found_in_every_row_group(monkeypatch, tmp_path):
     monkeypatch.setattr("prorl.envs.datasets.prepare.ROWS_PER_GROUP", 7)
-    opened = prepared("deepscaler", DEEPSCALER, tmp_path)
+    opened = prepared(tmp_path, DEEPSCALER, "deepscaler")
     for problem in all_problems(opened):
         assert opened.verify(problem, f"\\boxed{{{problem.solution.answer}}}").score == 1
 
 
 def test_data_that_changed_under_a_run_is_an_error_and_no_score(task, tmp_path):
     problem = task("aime24").problem(0, "test")
-    other = prepared("aime24", [{"problem": "What is 0 squared plus two?", "answer": 2}], tmp_path)
+    other = prepared(tmp_path, [{"problem": "What is 0 squared plus two?", "answer": 2}], "aime24")
     for stale in (problem, task("aime24").problem(2, "test")):
         assert other.verify(stale, "\\boxed{1}").status == "error"
 
