@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
+from contextlib import contextmanager
 
 import pytest
 
@@ -69,13 +70,16 @@ SCRIPTS = {
 }
 
 
-@pytest.fixture
-def busy():
-    spinning = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(2)]
-    yield
-    for process in spinning:
-        process.kill()
-        process.wait()
+@contextmanager
+def spinning(count):
+    """So many other processes that want a core."""
+    processes = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
+    try:
+        yield
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
 
 
 @pytest.fixture(scope="module")
@@ -85,27 +89,17 @@ def opened():
 
 
 @pytest.mark.parametrize(
-    ("source", "tests"),
-    [pytest.param(source, CALLS, id=name) for name, source in FUNCTIONS.items()]
-    + [pytest.param(source, LINES, id=name) for name, source in SCRIPTS.items()],
+    ("source", "tests", "neighbours"),
+    [pytest.param(source, CALLS, 0, id=name) for name, source in FUNCTIONS.items()]
+    + [pytest.param(source, LINES, 0, id=name) for name, source in SCRIPTS.items()]
+    + [
+        pytest.param(FUNCTIONS["deep, in earnest"], CALLS, 2, id="function, busy"),
+        pytest.param(SCRIPTS["1 MB of lines"], LINES, 2, id="script, busy"),
+    ],
 )
-def test_a_result_that_is_made_to_cost_is_wrong_and_bounded(opened, source, tests):
-    is_wrong_and_bounded(opened, source, tests)
-
-
-@pytest.mark.usefixtures("busy")
-@pytest.mark.parametrize(
-    ("source", "tests"),
-    [(FUNCTIONS["deep, in earnest"], CALLS), (SCRIPTS["1 MB of lines"], LINES)],
-    ids=["function", "script"],
-)
-def test_it_is_so_on_a_busy_machine(opened, source, tests):
-    is_wrong_and_bounded(opened, source, tests)
-
-
-def is_wrong_and_bounded(opened, source, tests):
+def test_a_result_that_is_made_to_cost_is_wrong_and_bounded(opened, source, tests, neighbours):
     server = server_pid(opened)
-    with cost() as own:
+    with spinning(neighbours), cost() as own:
         began = time.monotonic()
         verdict = judge_program(opened.run, source, tests, LIMITS)
         assert time.monotonic() - began < LIMITS.seconds + 5
