@@ -8,8 +8,6 @@ equally often, and besides trainers are killed at chosen points of the code. Wha
 Supervisors and trainers are forked, because importing torch takes longer than what they do.
 """
 
-from __future__ import annotations
-
 import ctypes
 import json
 import os
@@ -21,11 +19,12 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from multiprocessing.context import ForkProcess
 from pathlib import Path
 from typing import Any
 
 from prorl.run.layout import holder, is_born
-from prorl.run.supervise import Patience, Supervisor
+from prorl.run.supervise import Ending, Patience, Supervisor
 from support.processes import command, descendants, eventually, parent, state
 
 PAUSE = (0.05, 1.2)  # seconds between two faults
@@ -101,47 +100,35 @@ def arm(dice: random.Random, log: Log) -> None:
 # -- the family: terminal, supervisor, trainer; judge workers and sandbox servers are the product's own
 
 
-class Child:
+class Child(ForkProcess):
     """A forked process with as much of `subprocess.Popen` as a supervisor asks for; dies with its parent."""
 
-    def __init__(self, main: Callable[[], None], mask: set[signal.Signals]) -> None:
-        self.returncode: int | None = None
-        before = os.getpid()
-        self.pid = os.fork()
-        if self.pid:
-            return
-        status = 1
-        try:
-            ctypes.CDLL(None).prctl(1, signal.SIGKILL)
-            assert os.getppid() == before
-            signal.signal(signal.SIGALRM, signal.SIG_DFL)
-            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-            main()
-            status = 0
-        except BaseException:
-            import traceback
+    def __init__(self, main: Callable[[], None], mask: set[int]) -> None:
+        super().__init__()
+        self._main, self._mask, self._forked_by = main, mask, os.getpid()
+        self.start()
 
-            traceback.print_exc()
-        finally:
-            os._exit(status)
+    def run(self) -> None:
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+        assert os.getppid() == self._forked_by
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, self._mask)
+        self._main()
+
+    @property
+    def returncode(self) -> int | None:
+        return self.exitcode
 
     def poll(self) -> int | None:
-        if self.returncode is None:
-            pid, status = os.waitpid(self.pid, os.WNOHANG)
-            self.returncode = os.waitstatus_to_exitcode(status) if pid else None
-        return self.returncode
+        return self.exitcode
 
-    def wait(self) -> int:
-        eventually(lambda: self.poll() is not None)
-        assert self.returncode is not None
-        return self.returncode
+    def wait(self, timeout: float | None = None) -> int | None:
+        self.join(timeout)
+        return self.exitcode
 
     def send_signal(self, kind: int) -> None:
-        if self.poll() is None:
+        if self.exitcode is None:
             os.kill(self.pid, kind)
-
-    def kill(self) -> None:
-        self.send_signal(signal.SIGKILL)
 
 
 class Forking(Supervisor):
@@ -154,14 +141,14 @@ class Forking(Supervisor):
         self._dice = random.Random(seed)
         self._newest = -1
 
-    def _start(self, command: Sequence[str], environment: Mapping[str, str], mask: set[Any]) -> Any:
+    def _live(self, command: Sequence[str], environment: Mapping[str, str], mask: set[int]) -> Ending:
         from prorl.run.store import RunStore
 
         newest = RunStore.open(self._run).latest_checkpoint().step if is_born(self._run) else -1
         assert newest >= self._newest, f"the checkpoint of step {self._newest} is lost"
         self._newest = newest
         chance, seed = self._dice.random(), self._dice.random()
-        return Child(lambda: self._train(random.Random(seed) if chance < ARMED else None), mask)
+        return self._watch(Child(lambda: self._train(random.Random(seed) if chance < ARMED else None), mask))
 
     def _train(self, dice: random.Random | None) -> None:
         from prorl import session
