@@ -1,7 +1,5 @@
 """The benchmarks run from end to end at a tiny size, and count what they say they count."""
 
-from __future__ import annotations
-
 import importlib
 import json
 import os

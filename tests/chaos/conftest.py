@@ -1,7 +1,5 @@
 """A run in which everything happens that faults could disturb, programs in the sandbox among it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

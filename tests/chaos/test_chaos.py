@@ -3,8 +3,6 @@
 `make chaos` does so more often.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import os

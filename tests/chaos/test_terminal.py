@@ -1,7 +1,5 @@
 """The program itself at a real terminal: suspended, stopped process by process, and left by closing the window."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

@@ -1,7 +1,5 @@
 """Tiny random checkpoints and a recipe that runs on them in a second: the real local backend, end to end."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path

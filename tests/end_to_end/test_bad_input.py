@@ -1,7 +1,5 @@
 """Every mistake is one sentence on standard error and leaves nothing behind, half-written or whole."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """The commands as a person uses them, and Ctrl-C as a terminal sends it."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

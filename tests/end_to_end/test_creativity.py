@@ -1,7 +1,5 @@
 """`prorl creativity` on a run with evaluations: its default corpus, corpora of one's own, and what is refused."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

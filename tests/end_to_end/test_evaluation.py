@@ -1,7 +1,5 @@
 """`prorl eval` as a person uses it: against the base, again, interrupted, beside a trainer, and for any model."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import sys

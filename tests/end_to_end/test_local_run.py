@@ -1,7 +1,5 @@
 """Whole runs on the real local backend: what they leave behind, and what they begin with."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from contextlib import ExitStack

@@ -1,7 +1,5 @@
 """Stopping, killing and branching: a run that goes on is, bit for bit, the run that never stopped."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import signal

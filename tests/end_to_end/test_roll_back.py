@@ -1,7 +1,5 @@
 """A roll back on the real local backend returns every bit: what follows is the run that never had the trouble."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from io import StringIO

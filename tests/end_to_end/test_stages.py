@@ -1,7 +1,5 @@
 """Stages and commands on the real backend: a domain joins, n and limit double, the optimizer is cleared once."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The tutorial and the notebook, from the first block to the last, as a reader would do it."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """Environments of the real package `verifiers` as tasks, and tasks as one of its environments."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

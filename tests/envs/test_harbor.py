@@ -1,7 +1,5 @@
 """Folders of Harbor as tasks: real containers of a real engine."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import time

@@ -1,7 +1,5 @@
 """Commands run in this process, and what can be said about how they ended."""
 
-from __future__ import annotations
-
 import resource
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -4,8 +4,6 @@ It exercises the real loop, director, journal and checkpoints. The policy is one
 write a problem's solution instead of a wrong answer. An update moves it by the mean advantage of right answers.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence

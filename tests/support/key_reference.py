@@ -1,7 +1,5 @@
 """The page of all keys of a recipe, written from the schema: `PYTHONPATH=tests python -m support.key_reference`."""
 
-from __future__ import annotations
-
 import ast
 import inspect
 import json

@@ -1,7 +1,5 @@
 """Processes of this machine as an operator sees them: their states, their children, and a shell at a terminal."""
 
-from __future__ import annotations
-
 import os
 import pty
 import select

@@ -1,7 +1,5 @@
 """Whole runs in this process, and what they wrote."""
 
-from __future__ import annotations
-
 import signal
 import time
 from collections.abc import Callable, Iterator

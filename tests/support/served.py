@@ -1,7 +1,5 @@
 """The dashboard as people start it: a process of its own, asked over the network."""
 
-from __future__ import annotations
-
 import re
 import signal
 import subprocess

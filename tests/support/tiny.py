@@ -1,7 +1,5 @@
 """Tiny random checkpoints, and a recipe that runs on them in a second."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

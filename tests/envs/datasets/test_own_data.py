@@ -1,7 +1,5 @@
 """Data of the user's own in the layouts of other trainers, and from the hub: nothing but a kind is said."""
 
-from __future__ import annotations
-
 import json
 from contextlib import nullcontext
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """Results that cost the judge time or memory are wrong at a bounded price, on a busy machine too."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import time
