@@ -213,11 +213,11 @@ def test_status_and_report_do_without_torch(run):
 
 
 @pytest.fixture
-def training(workplace, write_recipe) -> Iterator[Callable[..., subprocess.Popen[str]]]:
-    """Start a training that would take long and wait until it has said something."""
+def training(workplace, write_recipe) -> Iterator[Callable[..., tuple[subprocess.Popen[str], Path]]]:
+    """Start a training that would take long and wait until it has said something; its process and its run."""
     started: list[subprocess.Popen[str]] = []
 
-    def start(until: str, **settings: Any) -> subprocess.Popen[str]:
+    def start(until: str, **settings: Any) -> tuple[subprocess.Popen[str], Path]:
         rare = {"save": {"every": 1000}, "validation": {"every": 0}, "sample_every": 0}
         recipe = write_recipe(workplace, steps=30, **(rare | settings))
         process = subprocess.Popen(
@@ -230,7 +230,7 @@ def training(workplace, write_recipe) -> Iterator[Callable[..., subprocess.Popen
         started.append(process)
         for line in process.stdout:
             if line.startswith(until):
-                return process
+                return process, workplace / "runs" / "tiny"
         raise AssertionError(process.stderr.read())
 
     yield start
@@ -240,17 +240,16 @@ def training(workplace, write_recipe) -> Iterator[Callable[..., subprocess.Popen
 
 
 @pytest.mark.slow
-def test_ctrl_c_saves_says_how_to_go_on_and_the_run_can_be_finished(training, workplace):
-    process = training(until="step 2/30")
+def test_ctrl_c_saves_says_how_to_go_on_and_the_run_can_be_finished(training):
+    process, run = training(until="step 2/30")
     busy = refused("resume", "tiny")
-    trainer = holder(workplace / "runs" / "tiny")
+    trainer = holder(run)
     assert f"is being trained by process {trainer}" in busy
     assert trainer != process.pid, "the trainer is the child of its supervisor"
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does: the whole group hears it
     stdout, stderr = process.communicate(timeout=120)
     assert process.returncode == 130
     assert stderr == ""
-    run = workplace / "runs" / "tiny"
     (stopped,) = of_kind(run, Stopped)
     assert stopped.reason == "interrupted"
     assert 2 <= stopped.step < 30
@@ -261,13 +260,12 @@ def test_ctrl_c_saves_says_how_to_go_on_and_the_run_can_be_finished(training, wo
 
 
 @pytest.mark.slow
-def test_a_running_training_obeys_what_it_is_told(training, workplace):
-    process = training(until="step 2/30")
+def test_a_running_training_obeys_what_it_is_told(training):
+    process, run = training(until="step 2/30")
     done("tell", "tiny", "kl.coef=0.5", "--yes")
     done("tell", "tiny", "stop")
     stdout, stderr = process.communicate(timeout=120)
     assert (process.returncode, stderr) == (0, "")
-    run = workplace / "runs" / "tiny"
     assert [(command.name, command.refused) for command in of_kind(run, CommandGiven)] == [
         ("set", None),
         ("stop", None),
@@ -278,20 +276,18 @@ def test_a_running_training_obeys_what_it_is_told(training, workplace):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("kind", "status"), [(signal.SIGTERM, 143), (signal.SIGUSR1, 75)])
-def test_a_scheduler_that_wants_the_machine_back_gets_a_saved_run(training, workplace, kind, status):
-    process = training(until="step 1/30")
+def test_a_scheduler_that_wants_the_machine_back_gets_a_saved_run(training, kind, status):
+    process, run = training(until="step 1/30")
     process.send_signal(kind)  # the supervisor alone: it passes it on
     process.communicate(timeout=120)
     assert process.returncode == status
-    run = workplace / "runs" / "tiny"
     (stopped,) = of_kind(run, Stopped)
     assert folders(run / "checkpoints")[-1] == f"step_{stopped.step:06d}"
 
 
 @pytest.mark.slow
-def test_a_trainer_that_is_killed_is_started_again_and_the_run_ends(training, workplace):
-    process = training(until="step 3/30")
-    run = workplace / "runs" / "tiny"
+def test_a_trainer_that_is_killed_is_started_again_and_the_run_ends(training):
+    process, run = training(until="step 3/30")
     os.kill(holder(run), signal.SIGKILL)
     _, stderr = process.communicate(timeout=120)
     assert process.returncode == 0, stderr
@@ -301,10 +297,9 @@ def test_a_trainer_that_is_killed_is_started_again_and_the_run_ends(training, wo
 
 
 @pytest.mark.slow
-def test_a_trainer_that_hangs_is_killed_and_the_run_ends(training, workplace):
+def test_a_trainer_that_hangs_is_killed_and_the_run_ends(training):
     phases = ("generate", "judge", "learn", "sync", "validation", "measure", "save", "between")
-    process = training(until="step 3/30", deadlines=dict.fromkeys(phases, 5.0))
-    run = workplace / "runs" / "tiny"
+    process, run = training(until="step 3/30", deadlines=dict.fromkeys(phases, 5.0))
     os.kill(holder(run), signal.SIGSTOP)
     _, stderr = process.communicate(timeout=240)
     assert process.returncode == 0, stderr

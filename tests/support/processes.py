@@ -98,12 +98,12 @@ class Terminal:
 
 
 @contextmanager
-def shell(folder: Path | None = None) -> Iterator[Terminal]:
+def shell() -> Iterator[Terminal]:
     """An interactive bash at a terminal; nothing of it is left afterwards."""
     pid, descriptor = pty.fork()
     if pid == 0:
         try:
-            os.chdir(folder or "/")
+            os.chdir("/")
             signal.pthread_sigmask(signal.SIG_SETMASK, [])
             os.execvpe("bash", ["bash", "--norc", "--noprofile", "-i"], {**os.environ, "TERM": "dumb"})
         finally:
