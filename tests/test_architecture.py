@@ -54,7 +54,6 @@ LIGHT = [
     "prorl.local.judge",
     "prorl.cluster.estimate",
     "prorl.lab.watch.console",
-    "prorl.lab.report.compare",
     "prorl.lab.export",
     *modules(prorl.envs),
     *modules(prorl.run),

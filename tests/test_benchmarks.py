@@ -1,7 +1,5 @@
 """The benchmarks run from end to end at a tiny size, and count what they say they count."""
 
-from __future__ import annotations
-
 import importlib
 import json
 import os
@@ -15,6 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from threading import Thread
 from types import ModuleType, SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -104,18 +103,19 @@ def test_creativity_finds_what_was_copied_and_nothing_else(benchmark, capsys):
     assert "| texts | 8, together 2,400 words |" in printed
 
 
-def on_gpu(out: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    """In a process of its own, because it forks, which a process with busy threads must not."""
-    command = [sys.executable, BENCHMARKS / "gpu.py", "--shape", "tiny", "--device", "cpu", "--out", out]
-    return subprocess.run([*command, *options], capture_output=True, text=True, check=False)
+def gpu_record(folder: Path, parts: str) -> dict[str, Any]:
+    """Written by a process of its own, because it forks, which a process with busy threads must not."""
+    out = folder / "gpu.json"
+    asked = ["--shape", "tiny", "--device", "cpu", "--parts", parts, "--out", out]
+    command = [sys.executable, BENCHMARKS / "gpu.py", *asked]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return json.loads(out.read_text())
 
 
 @pytest.mark.slow
 def test_what_a_gpu_is_asked_runs_on_a_cpu(tmp_path):
-    out = tmp_path / "gpu.json"
-    done = on_gpu(out, "--parts", "machine,correctness,sharded,learn,engine_safe,decode")
-    assert done.returncode == 0, done.stderr
-    record = json.loads(out.read_text())
+    record = gpu_record(tmp_path, "machine,correctness,sharded,learn,engine_safe,decode")
     assert record["versions"]["torch"] == torch.__version__
     assert "--parts machine,correctness,sharded" in record["command"]
     parts = {name: outcome["results"] for name, outcome in record["parts"].items()}
@@ -143,9 +143,7 @@ def test_what_a_gpu_is_asked_runs_on_a_cpu(tmp_path):
 def test_what_a_gpu_is_asked_of_vllm_and_ray_runs_on_a_cpu(tmp_path):
     pytest.importorskip("vllm")
     pytest.importorskip("ray")
-    done = on_gpu(tmp_path / "gpu.json", "--parts", "engine_safe,ray")
-    assert done.returncode == 0, done.stdout + done.stderr
-    parts = json.loads((tmp_path / "gpu.json").read_text())["parts"]
+    parts = gpu_record(tmp_path, "engine_safe,ray")["parts"]
     engine, ray = (parts[name]["results"] for name in ("engine_safe", "ray"))
     assert all(factor >= 1 for factor in engine["mean exp |log w| by position"].values())
     assert [row["way"] for row in ray["host"]["rows"]] == ["host"] * 3
@@ -244,9 +242,7 @@ def test_a_laptop_makes_whole_steps(benchmark, capsys):
 
 @pytest.mark.slow
 def test_a_nano_run_is_part_of_it(tmp_path):
-    done = on_gpu(tmp_path / "gpu.json", "--parts", "nano")
-    assert done.returncode == 0, done.stderr
-    results = json.loads((tmp_path / "gpu.json").read_text())["parts"]["nano"]["results"]
+    results = gpu_record(tmp_path, "nano")["parts"]["nano"]["results"]
     assert (results["steps"], results["updates"]) == (3, 3)
 
 

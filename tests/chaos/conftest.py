@@ -1,14 +1,10 @@
 """A run in which everything happens that faults could disturb, programs in the sandbox among it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
 
-from prorl.config.recipe import load_recipe
-from prorl.session import start_run
-from support.runs import quiet
+from support.runs import finished
 from support.tiny import write_model, write_recipe
 
 
@@ -34,6 +30,4 @@ def recipe(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="session")
 def uninterrupted(recipe, tmp_path_factory) -> Path:
-    run = tmp_path_factory.mktemp("uninterrupted") / "run"
-    assert start_run(load_recipe(str(recipe)), run, quiet()).stopped == "done"
-    return run
+    return finished(recipe, tmp_path_factory.mktemp("uninterrupted") / "run")

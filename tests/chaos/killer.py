@@ -8,8 +8,6 @@ equally often, and besides trainers are killed at chosen points of the code. Wha
 Supervisors and trainers are forked, because importing torch takes longer than what they do.
 """
 
-from __future__ import annotations
-
 import ctypes
 import json
 import os
@@ -20,12 +18,14 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
+from multiprocessing.context import ForkProcess
 from pathlib import Path
 from typing import Any
 
-from prorl.run.layout import is_born
-from prorl.run.supervise import Patience, Supervisor
-from support.processes import command, eventually, family, parent, state
+from prorl.run.layout import holder, is_born
+from prorl.run.supervise import Ending, Patience, Supervisor
+from support.processes import command, descendants, eventually, parent, state
 
 PAUSE = (0.05, 1.2)  # seconds between two faults
 STOPPED = (0.02, 0.4)  # seconds for which something is stopped: less than a program in the sandbox may take
@@ -100,47 +100,35 @@ def arm(dice: random.Random, log: Log) -> None:
 # -- the family: terminal, supervisor, trainer; judge workers and sandbox servers are the product's own
 
 
-class Child:
+class Child(ForkProcess):
     """A forked process with as much of `subprocess.Popen` as a supervisor asks for; dies with its parent."""
 
-    def __init__(self, main: Callable[[], None], mask: set[signal.Signals]) -> None:
-        self.returncode: int | None = None
-        before = os.getpid()
-        self.pid = os.fork()
-        if self.pid:
-            return
-        status = 1
-        try:
-            ctypes.CDLL(None).prctl(1, signal.SIGKILL)
-            assert os.getppid() == before
-            signal.signal(signal.SIGALRM, signal.SIG_DFL)
-            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-            main()
-            status = 0
-        except BaseException:
-            import traceback
+    def __init__(self, main: Callable[[], None], mask: set[int]) -> None:
+        super().__init__()
+        self._main, self._mask, self._forked_by = main, mask, os.getpid()
+        self.start()
 
-            traceback.print_exc()
-        finally:
-            os._exit(status)
+    def run(self) -> None:
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+        assert os.getppid() == self._forked_by
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, self._mask)
+        self._main()
+
+    @property
+    def returncode(self) -> int | None:
+        return self.exitcode
 
     def poll(self) -> int | None:
-        if self.returncode is None:
-            pid, status = os.waitpid(self.pid, os.WNOHANG)
-            self.returncode = os.waitstatus_to_exitcode(status) if pid else None
-        return self.returncode
+        return self.exitcode
 
-    def wait(self) -> int:
-        eventually(lambda: self.poll() is not None)
-        assert self.returncode is not None
-        return self.returncode
+    def wait(self, timeout: float | None = None) -> int | None:
+        self.join(timeout)
+        return self.exitcode
 
     def send_signal(self, kind: int) -> None:
-        if self.poll() is None:
+        if self.exitcode is None:
             os.kill(self.pid, kind)
-
-    def kill(self) -> None:
-        self.send_signal(signal.SIGKILL)
 
 
 class Forking(Supervisor):
@@ -153,14 +141,14 @@ class Forking(Supervisor):
         self._dice = random.Random(seed)
         self._newest = -1
 
-    def _start(self, command: Sequence[str], environment: Mapping[str, str], mask: set[Any]) -> Any:
+    def _live(self, command: Sequence[str], environment: Mapping[str, str], mask: set[int]) -> Ending:
         from prorl.run.store import RunStore
 
         newest = RunStore.open(self._run).latest_checkpoint().step if is_born(self._run) else -1
         assert newest >= self._newest, f"the checkpoint of step {self._newest} is lost"
         self._newest = newest
         chance, seed = self._dice.random(), self._dice.random()
-        return Child(lambda: self._train(random.Random(seed) if chance < ARMED else None), mask)
+        return self._watch(Child(lambda: self._train(random.Random(seed) if chance < ARMED else None), mask))
 
     def _train(self, dice: random.Random | None) -> None:
         from prorl import session
@@ -229,7 +217,7 @@ class Family:
 
     def members(self, role: str) -> list[int]:
         """Processes that are now what they are asked for."""
-        everybody = family(self.shell)
+        everybody = sorted(descendants(self.shell))
         supervisors = [pid for pid in everybody if parent(pid) == self.shell]
         forked = [pid for pid in everybody if "multiprocessing.forkserver" in command(pid)]
         return {
@@ -280,19 +268,10 @@ class Family:
         return True
 
 
+ROLES = ("trainer", "supervisor", "judge worker", "worker", "fork server", "sandbox server")
 FAULTS: Mapping[str, Callable[[Family], bool]] = {
-    "kill trainer": lambda family: family.kill("trainer"),
-    "kill supervisor": lambda family: family.kill("supervisor"),
-    "kill judge worker": lambda family: family.kill("judge worker"),
-    "kill worker": lambda family: family.kill("worker"),
-    "kill fork server": lambda family: family.kill("fork server"),
-    "kill sandbox server": lambda family: family.kill("sandbox server"),
-    "stop supervisor": lambda family: family.stop("supervisor"),
-    "stop trainer": lambda family: family.stop("trainer"),
-    "stop judge worker": lambda family: family.stop("judge worker"),
-    "stop worker": lambda family: family.stop("worker"),
-    "stop sandbox server": lambda family: family.stop("sandbox server"),
-    "stop everybody": lambda family: family.stop("everybody"),
+    **{f"kill {role}": partial(Family.kill, role=role) for role in ROLES},
+    **{f"stop {role}": partial(Family.stop, role=role) for role in (*ROLES, "everybody")},
     "Ctrl-Z and fg": Family.press_ctrl_z,
 }
 """Faults by name; each says whether there was anybody to be hit."""
@@ -325,17 +304,17 @@ class Deck:
         self._left.insert(0, name)
 
 
-def disturb(family_: Family, deck: Deck, log: Log, enough: Callable[[], bool]) -> int:
+def disturb(family: Family, deck: Deck, log: Log, enough: Callable[[], bool]) -> int:
     """One fault after the other until the terminal is left or there were enough; its exit status."""
     while True:
-        pid, status = os.waitpid(family_.shell, os.WNOHANG)
+        pid, status = os.waitpid(family.shell, os.WNOHANG)
         if pid:
             return os.waitstatus_to_exitcode(status)
-        time.sleep(family_.dice.uniform(*PAUSE))
+        time.sleep(family.dice.uniform(*PAUSE))
         if enough():
             continue
         name = deck.draw()
-        if FAULTS[name](family_):
+        if FAULTS[name](family):
             log(name)
         else:
             deck.put_back(name)
@@ -367,24 +346,18 @@ def main(recipe: str, folder: Path, seed: int, faults: int) -> None:
         while status != 0:
             supervisor = Forking(run, computing, dice.randrange(1 << 32), log, lambda: not enough())
             shell, keyboard = terminal(supervisor.run, folder / f"{run.name}.log")
-            family_ = Family(run, shell, keyboard, dice)
+            family = Family(run, shell, keyboard, dice)
             try:
-                status = disturb(family_, deck, log, enough)
+                status = disturb(family, deck, log, enough)
             finally:
                 os.close(keyboard)
             if status not in (0, 256 - signal.SIGKILL):
                 sys.exit(
                     f"the supervisor ended with {status}\n{(folder / f'{run.name}.log').read_text()[-4000:]}"
                 )
-            eventually(lambda run=run: not held(run))
+            # A trainer that lost its supervisor may still be dying.
+            eventually(lambda run=run: holder(run) is None)
     print(json.dumps({"runs": runs, "faults": done.read_text().splitlines()}))
-
-
-def held(run: Path) -> bool:
-    """Whether a trainer that lost its supervisor is still dying."""
-    from prorl.run.layout import holder
-
-    return holder(run) is not None
 
 
 if __name__ == "__main__":

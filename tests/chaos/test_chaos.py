@@ -3,8 +3,6 @@
 `make chaos` does so more often.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import os
@@ -15,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from prorl.control.events import ReferenceReset, Stepped, Validated
-from support.runs import contents, folders, of_kind, timeless
+from prorl.control.events import ReferenceReset, Validated
+from support.runs import assert_same, folders, of_kind
 
 FAULTS = int(os.environ.get("CHAOS_KILLS", "6"))
 SEED = int(os.environ.get("CHAOS_SEED", "1"))
@@ -50,9 +48,5 @@ def test_faults_change_no_bit(recipe, uninterrupted, tmp_path):
     assert len(report["faults"]) >= FAULTS
     for number in range(report["runs"]):
         run = tmp_path / f"run_{number}"
-        assert contents(run) == contents(uninterrupted)
-        assert timeless(run) == timeless(uninterrupted)
-        assert [step.step for step in of_kind(run, Stepped)] == [
-            step.step for step in of_kind(uninterrupted, Stepped)
-        ]
+        assert_same(run, uninterrupted)
         assert not list(run.rglob(".*")), "what the killed trainers left unfinished is removed"

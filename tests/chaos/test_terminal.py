@@ -1,7 +1,5 @@
 """The program itself at a real terminal: suspended, stopped process by process, and left by closing the window."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys
@@ -13,8 +11,8 @@ import pytest
 from prorl.control.events import Stepped, Stopped
 from prorl.run.layout import JOURNAL, holder
 from prorl.session import resume_run
-from support.processes import eventually, family, shell, state
-from support.runs import contents, of_kind, quiet, timeless
+from support.processes import descendants, eventually, shell, state
+from support.runs import assert_same, of_kind, quiet
 
 
 def tell(processes: list[int], number: int) -> None:
@@ -32,16 +30,15 @@ def test_a_run_that_was_suspended_and_hung_up_is_saved_and_goes_on_exactly(recip
         terminal.until(lambda: (run / JOURNAL).exists() and of_kind(run, Stepped))
         for _ in range(2):
             terminal.type("\x1a")
-            terminal.until(lambda: sum(state(pid) == "T" for pid in family(terminal.pid)) >= 2)
+            terminal.until(lambda: sum(state(pid) == "T" for pid in descendants(terminal.pid)) >= 2)
             time.sleep(0.6)  # more than a tick
             terminal.type("fg\n")
-            terminal.until(lambda: not any(state(pid) == "T" for pid in family(terminal.pid)))
-        processes = family(terminal.pid)
+            terminal.until(lambda: not any(state(pid) == "T" for pid in descendants(terminal.pid)))
+        processes = sorted(descendants(terminal.pid))
         tell(processes, signal.SIGSTOP)  # or the run might be done before the terminal is closed
         terminal.close()
         tell(processes, signal.SIGCONT)
         eventually(lambda: holder(run) is None)
     assert of_kind(run, Stopped)[-1].reason == "interrupted"
     assert resume_run(run, quiet()).stopped == "done"
-    assert contents(run) == contents(uninterrupted)
-    assert timeless(run) == timeless(uninterrupted)
+    assert_same(run, uninterrupted)

@@ -23,11 +23,11 @@ from prorl.envs.registry import make_task
 from prorl.rollout.pipeline import judge_all
 from prorl.session import resume_run
 from prorl.types import PromptActions
-from support.cluster import actors, answers, ask, finished, local_ray
+from support.cluster import actors, answers, ask, local_ray
 from support.commands import done
 from support.defaults import some_hparams
 from support.learners import action_of, batch, settings_of, updated
-from support.runs import events, of_kind, quiet
+from support.runs import events, finished, of_kind, quiet
 from support.tiny import write_recipe
 
 pytest.importorskip("vllm")

@@ -9,8 +9,8 @@ from prorl.build import build_session
 from prorl.config.recipe import load_recipe
 from prorl.control.events import ReferenceReset, Stepped
 from prorl.session import resume_run
-from support.cluster import actors, answers, ask, finished
-from support.runs import events, of_kind, quiet
+from support.cluster import actors, answers, ask
+from support.runs import events, finished, of_kind, quiet
 from support.tiny import write_recipe
 
 pytest.importorskip("vllm")

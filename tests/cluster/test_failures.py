@@ -29,9 +29,9 @@ from prorl.lab.watch.console import Console
 from prorl.local.backend import SyncError
 from prorl.run.journal import read_journal
 from prorl.types import Completion
-from support.cluster import actors, ask, engine_settings, finished, local_ray, ray_nodes
+from support.cluster import actors, ask, engine_settings, local_ray, ray_nodes
 from support.processes import eventually
-from support.runs import events, of_kind
+from support.runs import events, finished, of_kind
 from support.tiny import CONTEXT, write_recipe
 
 pytest.importorskip("vllm")

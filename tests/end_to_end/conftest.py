@@ -1,7 +1,5 @@
 """Tiny random checkpoints and a recipe that runs on them in a second: the real local backend, end to end."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -31,7 +29,8 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     The fast decoder does not know GPT-NeoX; `wide` is a Llama with room for the prompts of real data.
     """
     root = tmp_path_factory.mktemp("models")
-    return {name: write_model(root / name, name) for name in ("llama", "qwen3", "gpt_neox", "wide")}
+    models = {name: write_model(root / name, name) for name in ("llama", "qwen3", "gpt_neox")}
+    return models | {"wide": write_model(root / "wide", "llama", context=2048)}
 
 
 @pytest.fixture(scope="session")

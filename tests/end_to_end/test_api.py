@@ -1,7 +1,5 @@
 """prorl from Python: a run is trained, resumed, evaluated and read as tables."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """`prorl creativity` on a run with evaluations: its default corpus, corpora of one's own, and what is refused."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -126,12 +124,7 @@ def test_the_warm_up_corpus_follows_the_recipe():
     assert warmup_texts(warmed()) != warmup_texts(warmed(seed=7))
 
 
-def test_a_warm_up_that_its_loss_may_end_is_no_corpus():
-    warmup = {"warmup": WARMUP | {"until_loss": 0.1}}
+@pytest.mark.parametrize("model", [{"warmup": WARMUP | {"until_loss": 0.1}}, {"path": "from/elsewhere"}])
+def test_where_nobody_knows_how_long_the_warm_up_was_there_is_no_corpus(model):
     with pytest.raises(RecipeError, match="name a corpus with --corpus"):
-        warmup_texts(recipe(model=warmup, sampling={"response_limit": 16}))
-
-
-def test_a_model_from_elsewhere_has_no_warm_up_corpus():
-    with pytest.raises(RecipeError, match="name a corpus with --corpus"):
-        warmup_texts(recipe())
+        warmup_texts(recipe(model=model, sampling={"response_limit": 16}))

@@ -1,7 +1,5 @@
 """`prorl eval` as a person uses it: against the base, again, interrupted, beside a trainer, and for any model."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import sys
@@ -14,7 +12,7 @@ import pytest
 
 from prorl.envs.errors import ProrlError
 from prorl.lab import measurement
-from prorl.lab.evals.evaluation_store import BASE, Evaluation, model_file, read_evaluation, write_evaluation
+from prorl.lab.evals.evaluation_store import Evaluation, model_file, read_evaluation, write_evaluation
 from prorl.lab.evals.evaluation_store import models as models_of
 from prorl.lab.evals.statistics import read_ks
 from prorl.run.history import read_history
@@ -24,8 +22,10 @@ from support.commands import done, prorl, refused, tree
 FEW = ("--k", 4, "--per-domain", 2, "--ood", 1, "--per-level", 1)
 
 
-def timeless(path: Path) -> Evaluation:
-    return replace(read_evaluation(path), seconds=0.0)
+def measured(run: Path, name: str = "evaluation") -> dict[str, Evaluation]:
+    """What an evaluation found, by model, without how long it took."""
+    paths = models_of(run / "evals" / name)
+    return {path.stem: replace(read_evaluation(path), seconds=0.0) for path in paths}
 
 
 @pytest.fixture(scope="module")
@@ -42,16 +42,14 @@ def copy(studied, tmp_path) -> Path:
 
 
 def test_a_evaluation_measures_the_base_and_the_newest_checkpoint(studied):
-    base, trained = models_of(studied / "evals" / "evaluation")
-    assert [path.stem for path in (base, trained)] == ["base", "step_000003"]
-    for path in (base, trained):
-        evaluation = read_evaluation(path)
+    found = measured(studied)
+    assert [*found] == ["base", "step_000003"]
+    for evaluation in found.values():
         assert Counter(problem.part for problem in evaluation.problems)["test"] == 4
         assert {problem.part for problem in evaluation.problems} == {"test", "ood", "levels"}
         assert {problem.samples for problem in evaluation.problems} == {4}
-    assert [problem.key for problem in read_evaluation(base).problems] == [
-        p.key for p in read_evaluation(trained).problems
-    ]
+    base, trained = found.values()
+    assert [problem.key for problem in base.problems] == [problem.key for problem in trained.problems]
     rules = json.loads((studied / "evals" / "evaluation" / "rules.json").read_bytes())
     assert rules["sizes"] == {"test": 2, "ood": 1, "levels": 1}
     assert rules["levels"]["arithmetic"] == sorted(rules["levels"]["arithmetic"])
@@ -66,22 +64,13 @@ def test_a_run_of_a_cluster_is_studied_in_one_process(run, studied):
     recipe = json.loads((run / "config.json").read_bytes())
     (run / "config.json").write_text(json.dumps(recipe | {"backend": "ray"}))
     done("eval", run, *FEW, "--backend", "local")
-    mine, theirs = models_of(run / "evals" / "evaluation"), models_of(studied / "evals" / "evaluation")
-    assert [timeless(path).problems for path in mine] == [timeless(path).problems for path in theirs]
+    assert measured(run) == measured(studied)
 
 
 def test_it_says_who_solves_what_and_where_it_lies(studied):
     text = done("eval", studied, *FEW)
-    for words in (
-        "was measured before",
-        "Pattern of each task",
-        "Solved beyond guessing in 4 tries",
-        "Who solves what in 4 tries, beyond guessing",
-        "By difficulty level",
-        "maj@4",
-    ):
+    for words in ("was measured before", "Pattern of each task", "maj@4", f"prorl report {studied}"):
         assert words in text
-    assert f"prorl report {studied}" in text
     tables = json.loads(done("eval", studied, *FEW, "--json"))["tables"]
     assert tables[0]["title"] == "base → step 3: held-out problems"
     assert tables[0]["rows"][-1]["gain in pass@4"].keys() == {"value", "low", "high"}
@@ -102,9 +91,7 @@ def test_step_zero_is_the_base(studied):
 def test_the_first_reference_is_the_base_where_its_checkpoint_is_gone(run, studied):
     shutil.rmtree(run / "checkpoints" / "step_000000")
     done("eval", run, *FEW)
-    assert timeless(model_file(run / "evals" / "evaluation", BASE)) == timeless(
-        model_file(studied / "evals" / "evaluation", BASE)
-    )
+    assert measured(run)["base"] == measured(studied)["base"]
     shutil.rmtree(run / "references" / "ref_000")
     assert "say what to compare with, --against MODEL" in refused("eval", run, *FEW)
 
@@ -122,13 +109,10 @@ def test_an_interrupted_evaluation_goes_on_and_ends_with_the_same_results(run, s
     stopped = prorl("eval", run, *FEW)
     assert stopped.exit_code == 130
     assert "give the same command again to go on" in stopped.stderr
-    assert models_of(run / "evals" / "evaluation") == ()
+    assert not measured(run)
     done("eval", run, *FEW)
     assert calls.count(calls[0]) == 2, "one for each model: what was measured is not again"
-    for ours, theirs in zip(
-        models_of(run / "evals" / "evaluation"), models_of(studied / "evals" / "evaluation"), strict=True
-    ):
-        assert timeless(ours) == timeless(theirs)
+    assert measured(run) == measured(studied)
 
 
 def test_another_question_belongs_to_another_evaluation(copy):
@@ -136,7 +120,7 @@ def test_another_question_belongs_to_another_evaluation(copy):
     assert "samples: 4 → 8" in said
     assert "--name" in said
     done("eval", copy, *FEW, "--samples", 8, "--name", "longer")
-    assert len(models_of(copy / "evals" / "longer")) == 2
+    assert len(measured(copy, "longer")) == 2
     assert "temperature: 1.0 → 0.5" in refused("eval", copy, *FEW, "evaluation.temperature=0.5")
 
 
@@ -159,7 +143,7 @@ def test_a_checkpoint_that_is_no_longer_the_same_is_measured_again(copy):
     stored = read_evaluation(path)
     write_evaluation(path, replace(stored, weights="of another history", problems=stored.problems[:1]))
     done("eval", copy, *FEW)
-    assert timeless(path) == replace(stored, seconds=0.0)
+    assert measured(copy)["step_000003"] == replace(stored, seconds=0.0)
 
 
 def test_a_run_can_be_studied_while_it_trains(run):
@@ -270,7 +254,7 @@ def test_a_branch_is_compared_with_its_parents_base_unless_it_asks_otherwise(run
     other = done("train", "--branch", "tiny@2", "evaluation.samples=3", "--run", workplace / "other")
     assert "base →" not in other
     assert "step 3: held-out problems" in other
-    assert [path.stem for path in models_of(workplace / "other" / "evals" / "measurement")] == ["step_000003"]
+    assert [*measured(workplace / "other", "measurement")] == ["step_000003"]
 
 
 @pytest.mark.parametrize("early", [False, True])

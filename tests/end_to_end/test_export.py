@@ -1,7 +1,5 @@
 """Exports of real runs: what transformers makes of them, what is refused, and what survives a bad moment."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import json

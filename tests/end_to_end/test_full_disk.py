@@ -1,7 +1,5 @@
 """No room: one sentence, no run where none could begin, and the last checkpoint where one had been written."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

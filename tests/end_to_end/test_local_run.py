@@ -1,7 +1,5 @@
 """Whole runs on the real local backend: what they leave behind, and what they begin with."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from contextlib import ExitStack
@@ -25,6 +23,7 @@ from prorl.learn.llama import unsupported_reason
 from prorl.learn.model import ModelError
 from prorl.run.store import RunStore
 from prorl.session import start_run
+from support import runs
 from support.runs import events, folders, of_kind, quiet, timeless
 
 
@@ -36,9 +35,7 @@ def architecture(request: pytest.FixtureRequest) -> str:
 @pytest.fixture(scope="module")
 def finished(architecture, write_recipe, tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp(architecture)
-    run = folder / "run"
-    assert start_run(load_recipe(str(write_recipe(folder, architecture))), run, quiet()).stopped == "done"
-    return run
+    return runs.finished(write_recipe(folder, architecture), folder / "run")
 
 
 # -- what a run leaves behind

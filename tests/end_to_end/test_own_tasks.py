@@ -1,7 +1,5 @@
 """A task, a reward function and rows of the user's own: trained, resumed, evaluated and exported like all others."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

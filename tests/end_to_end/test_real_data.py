@@ -1,7 +1,5 @@
 """From local files in the public data sets' own schemas to training steps: no hub, real verifiers, real sandbox."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Stopping, killing and branching: a run that goes on is, bit for bit, the run that never stopped."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import signal
@@ -32,7 +30,7 @@ from prorl.run.layout import JOURNAL
 from prorl.run.store import RunStore
 from prorl.session import branch_run, resume_run, start_run
 from support.commands import refused
-from support.runs import CtrlC, contents, events, folders, of_kind, quiet, timeless
+from support.runs import CtrlC, assert_same, contents, events, finished, folders, of_kind, quiet, timeless
 
 LONG = {
     "name": "long",
@@ -50,9 +48,7 @@ def config(write_recipe, tmp_path_factory) -> RunConfig:
 
 @pytest.fixture(scope="module")
 def uninterrupted(config, tmp_path_factory) -> Path:
-    run = tmp_path_factory.mktemp("uninterrupted") / "run"
-    assert start_run(config, run, quiet()).stopped == "done"
-    return run
+    return finished(config, tmp_path_factory.mktemp("uninterrupted") / "run")
 
 
 def test_the_long_run_has_what_could_go_wrong(uninterrupted):
@@ -61,19 +57,18 @@ def test_the_long_run_has_what_could_go_wrong(uninterrupted):
     assert [event.length_weight for event in of_kind(uninterrupted, Stepped)] == [1, 1, 0, 1, 1, 0]
 
 
-def assert_same(run: Path, uninterrupted: Path) -> None:
-    assert contents(run) == contents(uninterrupted)
-    assert timeless(run) == timeless(uninterrupted)
-
-
-@pytest.mark.parametrize("stop", [3, 4])  # between two resets, and where one falls on the same step
-def test_interrupting_and_resuming_changes_no_bit(config, uninterrupted, tmp_path, stop):
+@pytest.mark.parametrize(
+    ("stop", "first", "then"),  # steps between two resets, and where one falls on; the number of workers
+    [(3, 1, 1), (4, 1, 1), (3, 1, 3), pytest.param(3, 2, 1, marks=pytest.mark.slow)],
+)
+def test_interrupting_and_resuming_changes_no_bit(config, uninterrupted, tmp_path, stop, first, then):
     run = tmp_path / "run"
-    halted = start_run(config, run, CtrlC(stop))
+    halted = start_run(config.model_copy(update={"workers": first}), run, CtrlC(stop))
     assert (halted.stopped, halted.step) == ("interrupted", stop)
-    assert resume_run(run, quiet()).stopped == "done"
+    assert resume_run(run, quiet(), overrides=[f"workers={then}"]).stopped == "done"
     assert_same(run, uninterrupted)
     assert [event.step for event in of_kind(run, Resumed)] == [stop]
+    assert not of_kind(run, Warned)
 
 
 def test_a_disk_without_room_for_the_journal_is_waited_for(config, uninterrupted, tmp_path, monkeypatch):
@@ -86,19 +81,8 @@ def test_a_disk_without_room_for_the_journal_is_waited_for(config, uninterrupted
 
     monkeypatch.setattr(journal, "append_bytes", full)
     monkeypatch.setattr(process, "RETRY", 0.01)
-    assert start_run(config, tmp_path / "run", quiet()).stopped == "done"
+    assert_same(finished(config, tmp_path / "run"), uninterrupted)
     assert not missing
-    assert_same(tmp_path / "run", uninterrupted)
-
-
-@pytest.mark.parametrize(("first", "then"), [pytest.param(2, 1, marks=pytest.mark.slow), (1, 3)])
-def test_the_number_of_workers_may_change_and_changes_no_bit(config, uninterrupted, tmp_path, first, then):
-    run = tmp_path / "run"
-    halted = start_run(config.model_copy(update={"workers": first}), run, CtrlC(3))
-    assert (halted.stopped, halted.step) == ("interrupted", 3)
-    assert resume_run(run, quiet(), overrides=[f"workers={then}"]).stopped == "done"
-    assert_same(run, uninterrupted)
-    assert not of_kind(run, Warned)
 
 
 def test_where_text_would_depend_on_the_workers_one_process_computes(
@@ -107,7 +91,7 @@ def test_where_text_would_depend_on_the_workers_one_process_computes(
     monkeypatch.setattr(LocalEngine, "is_steady", lambda self: False)
     run = tmp_path / "run"
     start_run(config.model_copy(update={"workers": 2}), run, quiet())
-    assert contents(run) == contents(uninterrupted)
+    assert_same(run, uninterrupted)
     (warned,) = of_kind(run, Warned)
     assert "one process computes instead of 2" in warned.text
 
@@ -171,7 +155,7 @@ def test_a_run_that_was_killed_before_its_first_checkpoint_begins_again(
     assert folders(run / "checkpoints") == []
     base = run / "evals" / "measurement" / "base.parquet"
     measured = base.stat().st_mtime_ns
-    assert start_run(load_recipe(str(recipe)), run, quiet()).stopped == "done"
+    finished(recipe, run)
     assert base.stat().st_mtime_ns == measured, "what was measured is not again"
     assert_same(run, uninterrupted)
 
@@ -302,16 +286,20 @@ def test_the_care_for_a_run_may_change_and_its_bits_do_not(uninterrupted, halted
 # -- branches
 
 
-def test_a_branch_is_a_run_of_its_own_that_remembers_its_parent(uninterrupted, tmp_path):
+@pytest.mark.parametrize(("step", "begun"), [(None, 6), (4, 4)])
+def test_a_branch_is_a_run_of_its_own_that_remembers_its_parent(uninterrupted, tmp_path, step, begun):
     before = contents(uninterrupted)
     branch = tmp_path / "hotter"
-    changes = ["steps=8", "optimizer.lr=5e-3", "optimizer.weight_decay=0.5"]
-    assert branch_run(uninterrupted, branch, changes, quiet()).stopped == "done"
+    changes = [f"steps={begun + 2}", "optimizer.lr=5e-3", "optimizer.weight_decay=0.5"]
+    assert branch_run(uninterrupted, branch, changes, quiet(), step=step).stopped == "done"
     (resumed,) = of_kind(branch, Resumed)
-    assert (resumed.step, resumed.branched_from) == (6, "run@6")
-    assert [step.learning_rate for step in of_kind(branch, Stepped)] == [1e-2] * 6 + [5e-3] * 2
-    assert timeless(branch)[: len(timeless(uninterrupted))] == timeless(uninterrupted)
-    optimizer = torch.load(branch / "checkpoints" / "step_000008" / "optimizer.pt", weights_only=True)
+    assert (resumed.step, resumed.branched_from) == (begun, f"run@{begun}")
+    inherited = events(branch)[: events(branch).index(resumed)]
+    assert inherited == events(uninterrupted)[: len(inherited)]
+    assert [step.learning_rate for step in of_kind(branch, Stepped)] == [1e-2] * begun + [5e-3] * 2
+    assert [reset.step for reset in of_kind(branch, ReferenceReset)] == [*range(2, begun + 3, 2)]
+    last = branch / "checkpoints" / f"step_{begun + 2:06d}"
+    optimizer = torch.load(last / "optimizer.pt", weights_only=True)
     assert optimizer["param_groups"][0]["weight_decay"] == 0.5
     assert contents(uninterrupted) == before
     assert json.loads((branch / "config.json").read_bytes())["name"] == "hotter"
@@ -340,15 +328,6 @@ def test_what_the_operator_has_set_must_fit_where_a_run_goes_on(uninterrupted, t
         require_overrides(changed(config, {}, ["backend=ray"]), held)
 
 
-def test_a_branch_may_begin_at_any_checkpoint(uninterrupted, tmp_path):
-    branch = tmp_path / "early"
-    assert branch_run(uninterrupted, branch, ["optimizer.lr=5e-3"], quiet(), step=4).stopped == "done"
-    (resumed,) = of_kind(branch, Resumed)
-    assert (resumed.step, resumed.branched_from) == (4, "run@4")
-    assert [step.learning_rate for step in of_kind(branch, Stepped)] == [1e-2] * 4 + [5e-3] * 2
-    assert [event.name for event in of_kind(branch, ReferenceReset)] == ["ref_001", "ref_002", "ref_003"]
-
-
 @pytest.mark.parametrize(
     ("change", "first"), [("validation.samples=3", 4), ("instruction=Think.", 4), ("validation.every=5", 0)]
 )
@@ -372,9 +351,8 @@ def test_a_branch_without_changes_is_its_parent_again(uninterrupted, tmp_path):
 def test_a_branch_is_settled_as_a_new_run_is_and_begins_in_an_empty_folder(uninterrupted, tmp_path):
     branch = tmp_path / "branch"
     (tmp_path / ".branch.tmp-0123abcd").mkdir()  # of one that was killed
-    branch_run(
-        uninterrupted, branch, ["threads=0", "workers=1", "device=auto", "backend=auto"], quiet(), step=4
-    )
+    changes = ["steps=5", "threads=0", "workers=1", "device=auto", "backend=auto"]
+    branch_run(uninterrupted, branch, changes, quiet(), step=4)
     config = RunStore.open(branch).config
     assert (config.threads >= 1, config.device, config.backend) == (True, "cpu", "local")
     assert [path.name for path in tmp_path.iterdir()] == ["branch"]
@@ -443,31 +421,28 @@ def stale(write_recipe, tmp_path_factory) -> RunConfig:
 
 
 @pytest.fixture(scope="module")
-def finished(stale, tmp_path_factory) -> Path:
-    run = tmp_path_factory.mktemp("finished") / "run"
-    assert start_run(stale, run, quiet()).stopped == "done"
-    return run
+def overlapped(stale, tmp_path_factory) -> Path:
+    return finished(stale, tmp_path_factory.mktemp("overlapped") / "run")
 
 
-def test_the_mismatch_is_that_of_one_update(finished):
-    steps = of_kind(finished, Stepped)
+def test_the_mismatch_is_that_of_one_update(overlapped):
+    steps = of_kind(overlapped, Stepped)
     assert [step.staleness for step in steps] == [0, 1, 1, 0, 1, 1]
     assert all((step.update.mismatch > 1e-3) == bool(step.staleness) for step in steps)
     assert all(step.update.mismatch < 1e-5 for step in steps if not step.staleness)
 
 
-def test_workers_that_sample_while_they_learn_change_no_bit(stale, finished, tmp_path):
-    assert start_run(stale.model_copy(update={"workers": 2}), tmp_path / "run", quiet()).stopped == "done"
-    assert_same(tmp_path / "run", finished)
+def test_workers_that_sample_while_they_learn_change_no_bit(stale, overlapped, tmp_path):
+    assert_same(finished(stale.model_copy(update={"workers": 2}), tmp_path / "run"), overlapped)
 
 
 def test_a_run_of_samples_one_update_old_that_stops_at_a_checkpoint_goes_on_bit_for_bit(
-    stale, finished, tmp_path
+    stale, overlapped, tmp_path
 ):
     run = tmp_path / "run"
     assert start_run(stale, run, CtrlC(3)).step == 3
     assert resume_run(run, quiet()).stopped == "done"
-    assert_same(run, finished)
+    assert_same(run, overlapped)
 
 
 # -- partial rollouts: what is in hand belongs to the checkpoint
@@ -477,10 +452,8 @@ PARTIAL = STALE | {"sampling": STALE["sampling"] | {"max_staleness": 0, "partial
 
 @pytest.fixture(scope="module")
 def in_pieces(write_recipe, tmp_path_factory) -> Path:
-    recipe = load_recipe(str(write_recipe(tmp_path_factory.mktemp("recipe"), **PARTIAL)))
-    run = tmp_path_factory.mktemp("finished") / "run"
-    assert start_run(recipe, run, quiet()).stopped == "done"
-    return run
+    folder = tmp_path_factory.mktemp("in_pieces")
+    return finished(write_recipe(folder, **PARTIAL), folder / "run")
 
 
 def test_responses_of_several_policies_are_told_and_weighed(in_pieces):

@@ -1,7 +1,5 @@
 """A roll back on the real local backend returns every bit: what follows is the run that never had the trouble."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from io import StringIO
@@ -16,7 +14,8 @@ from prorl.control.state import RunState, fold
 from prorl.lab.watch.console import Console
 from prorl.learn.optim import GuardedAdamW
 from prorl.session import resume_run, start_run
-from support.runs import content, events, of_kind, quiet, timeless
+from support import runs
+from support.runs import events, finished, of_kind, timeless
 
 OFF = {"mode": "off"}  # the base ends and answers nothing
 WATCHED = {"non_finite": {"threshold": 2, "steps": 9}, "truncated_share": OFF, "unanswered_share": OFF}
@@ -61,10 +60,8 @@ def sicken(monkeypatch) -> Callable[[Sickbed], Sickbed]:
 
 
 def contents(run: Path) -> dict[str, bytes]:
-    kept = ("checkpoints/step_000006", "references", "samples", "evals")
-    files = (path for part in kept for path in (run / part).rglob("*") if path.is_file())
-    of_this_run = ("manifest.json", "state.json", "lock")  # how long the journal is, and what happened
-    return {p.relative_to(run).as_posix(): content(p) for p in files if p.name not in of_this_run}
+    """All but the state, which knows what happened."""
+    return {name: data for name, data in runs.contents(run).items() if not name.endswith("state.json")}
 
 
 @pytest.fixture(scope="module")
@@ -77,9 +74,7 @@ def spared(write_recipe, tmp_path_factory) -> Path:
     """The run that had the smaller step by its recipe, from the checkpoint on that the sick one returns to."""
     folder = tmp_path_factory.mktemp("spared")
     lr = {"points": [[0, 1e-2], [2, 5e-3]]}
-    config = load_recipe(str(write_recipe(folder, **SETTINGS, optimizer={"lr": lr})))
-    assert start_run(config, folder / "run", quiet()).stopped == "done"
-    return folder / "run"
+    return finished(write_recipe(folder, **SETTINGS, optimizer={"lr": lr}), folder / "run")
 
 
 def test_a_roll_back_returns_every_bit(config, sicken, spared, tmp_path):

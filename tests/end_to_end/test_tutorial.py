@@ -1,13 +1,12 @@
 """The tutorial and the notebook, from the first block to the last, as a reader would do it."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from transformers import GPT2Config, GPT2LMHeadModel
@@ -30,14 +29,23 @@ def write_gpt2(folder: Path) -> None:
     tokenizer.save_pretrained(folder)
 
 
+def said(command: list[str], folder: Path, **given: Any) -> str:
+    """What a command prints that is run in a folder and succeeds."""
+    environment = os.environ | {
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "XDG_CACHE_HOME": str(folder / "cache"),
+    }
+    ended = subprocess.run(
+        command, cwd=folder, env=environment, timeout=SECONDS, capture_output=True, text=True, **given
+    )
+    assert ended.returncode == 0, (command, ended.stderr)
+    return ended.stdout
+
+
 @pytest.mark.slow
 def test_every_block_of_the_tutorial_works(tmp_path):
     write_gpt2(tmp_path / "gpt2")
-    environment = os.environ | {
-        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
-        "XDG_CACHE_HOME": str(tmp_path / "cache"),
-    }
-    text, files, said = PAGE.read_text(), [], ""
+    text, files, printed = PAGE.read_text(), [], ""
     for block in BLOCK.finditer(text):
         language, content = block.groups()
         if named := FILE.search(text[: block.start()]):
@@ -45,18 +53,9 @@ def test_every_block_of_the_tutorial_works(tmp_path):
             (tmp_path / named[1]).write_text(content)
         elif language == "sh":
             for command in content.splitlines():
-                ended = subprocess.run(
-                    command.split(),
-                    cwd=tmp_path,
-                    env=environment,
-                    timeout=SECONDS,
-                    capture_output=True,
-                    text=True,
-                )
-                assert ended.returncode == 0, (command, ended.stderr)
-                said += ended.stdout
+                printed += said(command.split(), tmp_path)
     assert files == ["my_tasks.py", "my_recipe.yaml", "capitals.jsonl", "my_rewards.py", "my_data.yaml"]
-    before, after = map(float, re.search(r"logic\s+100\s+([\d.]+)% → ([\d.]+)%", said).groups())
+    before, after = map(float, re.search(r"logic\s+100\s+([\d.]+)% → ([\d.]+)%", printed).groups())
     assert after > before + 5
 
 
@@ -67,14 +66,5 @@ def test_the_cells_of_the_notebook_run(tmp_path):
     assert len(code) >= 5
     assert not any(cell["outputs"] for cell in code)
     # As a notebook's kernel does, not from a file: the processes that judge have no script to import.
-    ended = subprocess.run(
-        [sys.executable, "-"],
-        input="\n".join("".join(cell["source"]) for cell in code),
-        cwd=tmp_path,
-        env=os.environ | {"XDG_CACHE_HOME": str(tmp_path / "cache")},
-        timeout=SECONDS,
-        capture_output=True,
-        text=True,
-    )
-    assert ended.returncode == 0, ended.stderr
-    assert "done" in ended.stdout
+    source = "\n".join("".join(cell["source"]) for cell in code)
+    assert "done" in said([sys.executable, "-"], tmp_path, input=source)

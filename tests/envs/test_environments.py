@@ -1,7 +1,5 @@
 """Environments of the real package `verifiers` as tasks, and tasks as one of its environments."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest
@@ -12,6 +10,7 @@ from prorl.envs.environments import _trace
 from prorl.envs.errors import UsageError
 from prorl.envs.extensions import find
 from prorl.envs.registry import VerifierSpec, make_task, make_verifier
+from support.data_rows import all_problems
 from support.own_tasks import ADDING
 
 vf = pytest.importorskip("verifiers.v1", reason="needs the extra `verifiers`")
@@ -28,10 +27,10 @@ def adding(tmp_path, monkeypatch):
 
 def test_the_rows_of_an_environment_are_problems_of_which_none_is_in_two_splits(adding):
     made = make_task("mine", own=adding)
-    asked = [made.problem(n, split).prompt for split in made.splits for n in range(made.row_count(split))]
+    asked = all_problems(made)
     assert made.splits == {"train", "validation", "test"}
-    assert sorted(asked) == sorted(f"{n}+3?" for n in range(200))
-    problem = next(p for n in range(9) if len((p := made.problem(n, "train")).history) > 1)
+    assert sorted(problem.prompt for problem in asked) == sorted(f"{n}+3?" for n in range(200))
+    problem = next(problem for problem in asked if len(problem.history) > 1)
     assert (problem.task, problem.domain) == ("mine", "adding-env")
     assert problem.history == (("system", "Add."), ("user", "1+1?"), ("assistant", "<answer>2</answer>"))
     assert "an empty response scores" in check_task(made).faults  # as it is brief
@@ -106,7 +105,7 @@ def test_an_environment_that_is_not_installed_and_a_part_of_one(adding):
     with pytest.raises(UsageError, match="there is no module not_here: install it"):
         find("verifiers:not-here")
     part = verifiers_task(vf.load_taskset(vf.TasksetConfig(id="adding-env")).take(30))
-    assert sum(part.row_count(split) for split in part.splits) == 30
+    assert len(all_problems(part)) == 30
 
 
 def test_a_task_is_an_environment_of_theirs():

@@ -1,7 +1,5 @@
 """Tasks and reward functions of the user's own: found, loaded, refused in a sentence, and judged by."""
 
-from __future__ import annotations
-
 import math
 from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import EntryPoint, EntryPoints

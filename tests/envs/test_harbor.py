@@ -1,7 +1,5 @@
 """Folders of Harbor as tasks: real containers of a real engine."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import time
@@ -21,6 +19,7 @@ from prorl.envs.extract import extract_script
 from prorl.envs.harbor import ENGINES, FORM, MAX_REWARD_BYTES, Environment, HarborTask
 from prorl.envs.registry import VerifierSpec, make_task, make_verifier
 from prorl.local.judge import LocalJudge
+from support.data_rows import all_problems
 
 DOCKERFILE = """
 FROM scratch
@@ -85,8 +84,7 @@ def task(engine, tmp_path_factory):
 
 def judge(task, script):
     """The verdict on a response with a script."""
-    (split,) = task.splits
-    return task.verify(task.problem(0, split), f"<think>so</think>It is\n```bash\n{script}\n```\nDone.")
+    return task.verify(all_problems(task)[0], f"<think>so</think>It is\n```bash\n{script}\n```\nDone.")
 
 
 @pytest.mark.slow
@@ -164,7 +162,7 @@ def test_a_recipe_names_a_folder_of_tasks(engine, tmp_path):
     (place / "task1" / "tests" / "task.toml").write_text("not a task")  # what a task brings is none
     use = absolute("harbor:tasks", tmp_path)
     made = make_task(use)
-    asked = [made.problem(n, split) for split in made.splits for n in range(made.row_count(split))]
+    asked = all_problems(made)
     assert made.name == "tasks"
     assert sorted(problem.prompt[6] for problem in asked) == [str(number) for number in range(3)]
     right = f"```\necho {asked[0].prompt[6]} > score.txt\n```"

@@ -1,13 +1,18 @@
 """A page in a real headless Chromium, and everything it complained about or asked for."""
 
+from __future__ import annotations
+
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 
@@ -36,19 +41,42 @@ def inaccessible(tab: Any) -> list[str]:
 
 
 @contextmanager
-def opened(file: Path, **context: Any) -> Iterator[tuple[Any, list[str]]]:
-    """A file in a tab, with a list that fills with errors, dialogs and requests of anything but the file."""
+def chromium() -> Iterator[Browser]:
+    """A headless browser."""
     from playwright.sync_api import sync_playwright
 
-    trouble: list[str] = []
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=browser_path())
-        tab = browser.new_context(**{"viewport": {"width": 1280, "height": 900}} | context).new_page()
-        address = file.absolute().as_uri()
-        tab.on("pageerror", lambda error: trouble.append(f"error: {error}"))
-        tab.on("console", lambda said: said.type == "error" and trouble.append(f"console: {said.text}"))
-        tab.on("dialog", lambda dialog: (trouble.append("dialog"), dialog.dismiss()))
+        yield browser
+        browser.close()
+
+
+@contextmanager
+def looking(
+    browser: Browser, width: int = 1280, height: int = 2000, **options: Any
+) -> Iterator[tuple[Page, list[str]]]:
+    """A tab with no past, and a list that fills with everything it complains about."""
+    tab = browser.new_page(viewport={"width": width, "height": height}, **options)
+    tab.set_default_timeout(30_000)
+    complaints: list[str] = []
+    tab.on("console", lambda said: said.type in ("error", "warning") and complaints.append(said.text))
+    tab.on("pageerror", lambda error: complaints.append(str(error)))
+    tab.on("dialog", lambda dialog: (complaints.append(f"dialog: {dialog.message}"), dialog.accept()))
+    # Leaving a page aborts its stream of events.
+    tab.on(
+        "requestfailed", lambda asked: asked.failure != "net::ERR_ABORTED" and complaints.append(asked.url)
+    )
+    yield tab, complaints
+    tab.close()
+
+
+@contextmanager
+def opened(
+    file: Path, width: int = 1280, height: int = 900, **options: Any
+) -> Iterator[tuple[Page, list[str]]]:
+    """A file in such a tab, which may not ask for anything but the file."""
+    address = file.absolute().as_uri()
+    with chromium() as browser, looking(browser, width, height, **options) as (tab, trouble):
         tab.on("request", lambda asked: asked.url != address and trouble.append(f"request: {asked.url[:80]}"))
         tab.goto(address)
         yield tab, trouble
-        browser.close()

@@ -11,16 +11,12 @@ import torch
 
 from prorl.cluster.settings import EngineSettings
 from prorl.cluster.weights import Weights, crc
-from prorl.config.recipe import load_recipe
 from prorl.config.schema import RunConfig
-from prorl.lab.watch.console import Console
 from prorl.learn.learner import TorchLearner
 from prorl.learn.model import load_model
-from prorl.session import start_run
 from prorl.types import Completion, Request, Sampling
 from support.learners import learner
 from support.recipes import recipe
-from support.runs import quiet
 from support.tiny import CONTEXT, ENDS
 
 PROBE = tuple(range(0, 264, 33))
@@ -67,12 +63,6 @@ def write_nvidia_smi(folder: Path, *rows: str) -> Path:
     program.write_text("\n".join(["#!/bin/sh", asked, *(f"echo '{row}'" for row in rows), ""]))
     program.chmod(0o755)
     return program
-
-
-def finished(recipe_file: Path, run: Path, console: Console | None = None) -> Path:
-    """The run of a recipe, at its end."""
-    assert start_run(load_recipe(str(recipe_file)), run, console or quiet()).stopped == "done"
-    return run
 
 
 def cluster_recipe(

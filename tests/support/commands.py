@@ -1,7 +1,5 @@
 """Commands run in this process, and what can be said about how they ended."""
 
-from __future__ import annotations
-
 import resource
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -26,10 +24,12 @@ def done(*arguments: object) -> str:
     return result.stdout
 
 
-def refused(*arguments: object) -> str:
-    """The one sentence of a command that fails as it should."""
+def refused(*arguments: object, untouched: Path | None = None) -> str:
+    """The one sentence of a command that fails as it should, and changes nothing below a folder."""
+    before = untouched and tree(untouched)
     result = prorl(*arguments)
     assert isinstance(result.exception, SystemExit), result.exception
+    assert (untouched and tree(untouched)) == before
     return sentence(result.exit_code, result.stderr)
 
 

@@ -1,7 +1,5 @@
 """The records of a plan with the recipe's defaults, and what a test changes; no reset, detector or length penalty."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Problems and how they went, with only what a test cares about said."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import Any
 

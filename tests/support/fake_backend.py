@@ -4,8 +4,6 @@ It exercises the real loop, director, journal and checkpoints. The policy is one
 write a problem's solution instead of a wrong answer. An update moves it by the mean advantage of right answers.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -30,6 +28,15 @@ class FakeRenderer:
 
     def decode(self, tokens: Sequence[int]) -> str:
         return "".join(chr(token) for token in tokens if token != END)
+
+
+def begun(whole: Sequence[Completion]) -> list[Completion]:
+    """The first halves of responses, as of an engine that was told to stop."""
+    halves = [(one, len(one.tokens) // 2) for one in whole if len(one.tokens) > 1]
+    return [
+        replace(one, tokens=one.tokens[:half], logps=one.logps[:half], finish="length")
+        for one, half in halves
+    ]
 
 
 class FakeEngine:
@@ -57,12 +64,7 @@ class FakeEngine:
         """Half of what it would have written."""
         queue, self._queue = self._queue, []
         whole = [self._sample(request, sample) for request in queue for sample in request.numbers]
-        return [
-            replace(one, tokens=one.tokens[:half], logps=one.logps[:half], finish="length")
-            for one in whole
-            for half in [len(one.tokens) // 2]
-            if half
-        ]
+        return begun(whole)
 
     def _sample(self, request: Request, sample: int) -> Completion:
         right = generator(request.seed, sample).random() < self._skill

@@ -1,7 +1,5 @@
 """Whole runs of the real loop on the fake backend, in milliseconds: started, resumed, steered, sabotaged."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path

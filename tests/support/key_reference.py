@@ -1,7 +1,5 @@
 """The page of all keys of a recipe, written from the schema: `PYTHONPATH=tests python -m support.key_reference`."""
 
-from __future__ import annotations
-
 import ast
 import inspect
 import json
@@ -77,32 +75,28 @@ def rows(model: type[BaseModel], prefix: str, said: dict[str, dict[str, str]]) -
             many = "NAME." if get_origin(field.annotation) is dict else ""
             yield from rows(inner[0], f"{prefix}{name}.{many}", said)
             continue
-        default = (
-            ""
-            if field.is_required()
-            else json.dumps(field.get_default(call_default_factory=True), default=str)
-        )
+        default = ""
+        if not field.is_required():
+            default = f"`{json.dumps(field.get_default(call_default_factory=True), default=str)}` "
         live = "●" if any(isinstance(mark, Live) for mark in field.metadata) else ""
         allowed = "" if scheduled else " · ".join(f"`{choice}`" for choice in choices(field.annotation))
         meaning = "; ".join(filter(None, (told, allowed))).replace("|", "\\|")
-        yield (
-            f"| `{prefix}{name}` | `{default}` | {live} | {meaning} |"
-            if default
-            else (f"| `{prefix}{name}` | | {live} | {meaning} |")
-        )
+        yield f"| `{prefix}{name}` | {default}| {live} | {meaning} |"
 
 
 def page() -> str:
     """The whole page."""
     said = comments()
     parts = [HEAD.format(runtime=", ".join(f"`{name}`" for name in RUNTIME_SECTIONS))]
-    plain = [name for name, field in RunConfig.model_fields.items() if not models(field.annotation)]
+    sections = {
+        name: inner[0]
+        for name, field in RunConfig.model_fields.items()
+        if (inner := models(field.annotation))
+    }
+    plain = RunConfig.model_fields.keys() - sections.keys()
     top = [row for row in rows(RunConfig, "", said) if row.split("`")[1] in plain]
     parts.append(_section("The run", inspect.getdoc(RunConfig), top))
-    for name, field in RunConfig.model_fields.items():
-        if name in plain:
-            continue
-        (model, *_) = models(field.annotation)
+    for name, model in sections.items():
         many = {"tasks": "NAME.", "detectors": "NAME."}.get(name, "")
         keys = schema.DetectorConfig if model is schema.DetectorsConfig else model
         parts.append(_section(name, inspect.getdoc(model), list(rows(keys, f"{name}.{many}", said))))

@@ -1,7 +1,5 @@
 """A verifier whose process meets, once, what no verifier can do to itself on purpose: somebody else's signal."""
 
-from __future__ import annotations
-
 import os
 import signal
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Processes of this machine as an operator sees them: their states, their children, and a shell at a terminal."""
 
-from __future__ import annotations
-
 import os
 import pty
 import select
@@ -34,13 +32,6 @@ def parent(pid: int) -> int:
     return int(fields[1]) if fields else 0
 
 
-def family(pid: int) -> list[int]:
-    """All descendants of a process."""
-    parents = {int(path.name): _fields(int(path.name)) for path in Path("/proc").glob("[0-9]*")}
-    children = [child for child, fields in parents.items() if fields and int(fields[1]) == pid]
-    return [one for child in children for one in (child, *family(child))]
-
-
 def descendants(pid: int) -> set[int]:
     """All descendants of a process that still run, found in one look."""
     parents = {int(path.name): _fields(int(path.name)) for path in Path("/proc").glob("[0-9]*")}
@@ -70,9 +61,7 @@ class Terminal:
     def __init__(self, pid: int, descriptor: int) -> None:
         self.pid = pid
         self.screen = ""
-        self.jobs: dict[
-            int, str
-        ] = {}  # processes that were there when the window was closed, and their commands
+        self.jobs: dict[int, str] = {}  # what ran when the window was closed, and its commands
         self._descriptor = descriptor
 
     def type(self, keys: str) -> None:
@@ -103,18 +92,18 @@ class Terminal:
     def close(self) -> None:
         """Close the window: the shell and its jobs hear SIGHUP."""
         if self._descriptor >= 0:
-            self.jobs = {pid: command(pid) for pid in family(self.pid)}
+            self.jobs = {pid: command(pid) for pid in descendants(self.pid)}
             os.close(self._descriptor)
             self._descriptor = -1
 
 
 @contextmanager
-def shell(folder: Path | None = None) -> Iterator[Terminal]:
+def shell() -> Iterator[Terminal]:
     """An interactive bash at a terminal; nothing of it is left afterwards."""
     pid, descriptor = pty.fork()
     if pid == 0:
         try:
-            os.chdir(folder or "/")
+            os.chdir("/")
             signal.pthread_sigmask(signal.SIG_SETMASK, [])
             os.execvpe("bash", ["bash", "--norc", "--noprofile", "-i"], {**os.environ, "TERM": "dumb"})
         finally:

@@ -4,14 +4,13 @@
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from random import Random
 
 from prorl.envs.extract import extract_answer, respond
 from prorl.envs.types import Problem, Verdict
 from prorl.rollout.pipeline import Sampler
 from prorl.types import Completion, Group, Request, Rollout, log_probs, token_ids
-from support.fake_backend import END, FakeJudge, FakeRenderer
+from support.fake_backend import END, FakeJudge, FakeRenderer, begun
 
 VERSION = 3
 BROKEN, SILENT = "!", ""
@@ -59,11 +58,7 @@ class ScriptedEngine:
     def cancel(self) -> list[Completion]:
         """Half of what it would have written, of every second response."""
         queue, self._queue = self._queue[::2], []
-        return [
-            replace(one, tokens=one.tokens[:half], logps=one.logps[:half], finish="length")
-            for one in queue
-            for half in [len(one.tokens) // 2]
-        ]
+        return begun(queue)
 
 
 class LateJudge(FakeJudge):

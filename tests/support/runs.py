@@ -1,7 +1,5 @@
 """Whole runs in this process, and what they wrote."""
 
-from __future__ import annotations
-
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -12,18 +10,28 @@ from pathlib import Path
 
 from rich.console import Console as RichConsole
 
+from prorl.config.recipe import load_recipe
+from prorl.config.schema import RunConfig
 from prorl.control.events import Event, Stepped
 from prorl.control.state import RunState
 from prorl.lab.evals.evaluation_store import read_evaluation
 from prorl.lab.watch.console import Console
 from prorl.rollout.partial import IN_HAND
 from prorl.run.process import ECHO
+from prorl.session import start_run
 from support import fake_runs
 from support.fake_runs import events, of
 
 
 def quiet() -> Console:
     return Console(RichConsole(file=StringIO()))
+
+
+def finished(recipe: RunConfig | Path, run: Path, console: Console | None = None) -> Path:
+    """The run of a recipe, or of that in a file, at its end."""
+    config = load_recipe(str(recipe)) if isinstance(recipe, Path) else recipe
+    assert start_run(config, run, console or quiet()).stopped == "done"
+    return run
 
 
 class CtrlC(Console):
@@ -68,6 +76,12 @@ def contents(run: Path) -> dict[str, bytes]:
         # the length of the journal; a process; what happened to processes
         if path.name not in ("manifest.json", "lock", "incidents.jsonl")
     }
+
+
+def assert_same(run: Path, other: Path) -> None:
+    """Both did the same, whatever interrupted them."""
+    assert contents(run) == contents(other)
+    assert timeless(run) == timeless(other)
 
 
 def content(path: Path) -> bytes:

@@ -1,7 +1,5 @@
 """The tiers that contain programs, as parameters of tests (A only with bubblewrap), and the server of a sandbox."""
 
-from __future__ import annotations
-
 import pytest
 
 from prorl.envs.sandbox.link import find_bubblewrap

@@ -1,7 +1,5 @@
 """Run directories written by hand: a recipe, a journal, evaluations; read by whatever only reads files."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from pathlib import Path
 from tempfile import TemporaryDirectory

@@ -1,7 +1,5 @@
 """CPU time of a call, on a machine that does other things too."""
 
-from __future__ import annotations
-
 import gc
 import time
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Tiny random checkpoints, a recipe that runs on them in a second, and models of every kind that layers compute."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -16,7 +14,6 @@ from transformers import (
     GPTNeoXForCausalLM,
     LlamaConfig,
     LlamaForCausalLM,
-    PreTrainedModel,
     Qwen2Config,
     Qwen2ForCausalLM,
     Qwen3Config,
@@ -26,7 +23,7 @@ from transformers import (
 from prorl.config.schema import ShapeConfig
 from prorl.learn.base_model import build_model, train_tokenizer
 
-CONTEXT, WIDE_CONTEXT = 192, 2048
+CONTEXT = 192
 NARROW = {
     "vocab_size": 40,
     "hidden_size": 16,
@@ -70,12 +67,40 @@ TINY: dict[str, Any] = {
 
 
 def write_model(
-    folder: Path, architecture: str, *, width: int = 32, layers: int = 2, words: Sequence[str] = ()
+    folder: Path,
+    architecture: str,
+    *,
+    width: int = 32,
+    layers: int = 2,
+    context: int = CONTEXT,
+    words: Sequence[str] = (),
 ) -> Path:
-    """A random checkpoint with a tokenizer, in which `words` are tokens. It has two attention heads."""
+    """A random checkpoint with a tokenizer, in which `words` are tokens; of two heads, and tied embeddings."""
     tokenizer = train_tokenizer(["Say 1 + 2 between the tags."] * 4, 300)
     tokenizer.add_tokens(list(words))
-    model = _random_model(architecture, len(tokenizer), width, layers)
+    if architecture == "gpt_neox":
+        config = GPTNeoXConfig(
+            vocab_size=len(tokenizer),
+            hidden_size=width,
+            num_hidden_layers=layers,
+            num_attention_heads=2,
+            intermediate_size=3 * width // 2,
+            max_position_embeddings=context,
+        )
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            model = GPTNeoXForCausalLM(config)
+    else:
+        shape = ShapeConfig(
+            architecture=architecture,
+            hidden_size=width,
+            layers=layers,
+            heads=2,
+            kv_heads=1,
+            intermediate_size=3 * width // 2,
+            context=context,
+        )
+        model = build_model(shape, len(tokenizer), seed=0)
     model.generation_config = GenerationConfig(eos_token_id=[tokenizer.eos_token_id, *ENDS])
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
@@ -88,31 +113,6 @@ def write_recipe(folder: Path, model: Path, /, **settings: Any) -> Path:
     path = folder / f"{recipe['name']}.yaml"
     path.write_text(yaml.safe_dump(recipe))
     return path
-
-
-def _random_model(architecture: str, vocabulary: int, width: int, layers: int) -> PreTrainedModel:
-    if architecture != "gpt_neox":
-        shape = ShapeConfig(
-            architecture="qwen3" if architecture == "qwen3" else "llama",
-            hidden_size=width,
-            layers=layers,
-            heads=2,
-            kv_heads=1,
-            intermediate_size=width * 3 // 2,
-            context=WIDE_CONTEXT if architecture == "wide" else CONTEXT,
-        )
-        return build_model(shape, vocabulary, seed=0)
-    config = GPTNeoXConfig(
-        vocab_size=vocabulary,
-        hidden_size=width,
-        num_hidden_layers=layers,
-        num_attention_heads=2,
-        intermediate_size=width * 3 // 2,
-        max_position_embeddings=CONTEXT,
-    )
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        return GPTNeoXForCausalLM(config).eval()
 
 
 YARN = {"rope_type": "yarn", "rope_theta": 100.0, "factor": 4.0, "original_max_position_embeddings": 32}

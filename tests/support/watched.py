@@ -1,7 +1,5 @@
 """Learner ranks and engines that write down when they were asked for what."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

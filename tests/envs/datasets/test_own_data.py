@@ -1,7 +1,5 @@
 """Data of the user's own in the layouts of other trainers, and from the hub: nothing but a kind is said."""
 
-from __future__ import annotations
-
 import json
 from contextlib import nullcontext
 from types import SimpleNamespace
@@ -101,8 +99,8 @@ def test_a_turn_that_is_no_text_costs_its_row(tmp_path, content):
     [
         ("Final: (.+)", "first 3, then 4.\nFinal: 42"),
         ("[0-9]+", "3, then 4, then 42"),
-        ("[0-9]+", 42.0),
         ("(?<=<a>).*(?=</a>)", "<a>42</a>"),
+        ("[0-9]+", 42.0),  # not the 0 behind its point
     ],
 )
 def test_an_answer_is_where_the_pattern_finds_it_last(tmp_path, pattern, text):
@@ -134,7 +132,7 @@ def test_rows_of_one_s_own_keep_all_their_columns_and_may_have_no_answer(tmp_pat
 def test_a_row_that_is_nested_too_deeply_is_dropped(tmp_path):
     nested = json.loads("[" * 500 + "]" * 500)
     task = prepared(tmp_path, [{"prompt": "?", "more": more} for more in (nested, 1)], graded=True)
-    assert [task.row_count(split) for split in task.splits] == [1]
+    assert len(all_problems(task)) == 1
 
 
 def test_a_function_of_trl_s_signature_gets_the_chat_from_whatever_column_it_is_in(tmp_path):
@@ -144,7 +142,7 @@ def test_a_function_of_trl_s_signature_gets_the_chat_from_whatever_column_it_is_
         "def score(prompts, completions, messages, **_):\n"
         " return [float(prompts == messages and completions[0][0]['content'] == 'r')]"
     )
-    task = DatasetTask("mine", tmp_path, Extension(use="mine.py:score", source=source))
+    task = DatasetTask("mine", tmp_path / "prepared", Extension(use="mine.py:score", source=source))
     assert task.verify(first(task), "r").status == "ok"
 
 

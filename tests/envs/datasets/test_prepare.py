@@ -36,9 +36,8 @@ def source(tmp_path):
     """Writes rows to a file and returns a request for them."""
 
     def request(name, rows=None, write=write_jsonl, **settings):
-        path = write(
-            tmp_path / f"{name}.{'jsonl' if write is write_jsonl else 'parquet'}", rows or ROWS[name]
-        )
+        kind = "jsonl" if write is write_jsonl else "parquet"
+        path = write(tmp_path / f"{name}.{kind}", rows or ROWS[name])
         return SourceRequest(name=name, path=path, **settings)
 
     return request
@@ -117,12 +116,11 @@ def test_a_row_that_cannot_be_read_or_written_is_counted_and_shown(folder, tmp_p
     assert (again.redone, again.dropped, again.examples) == (False, done.dropped, done.examples)
 
 
-def test_cells_of_parquet_that_json_cannot_hold_cost_their_row(folder, tmp_path):
+def test_cells_of_parquet_that_json_cannot_hold_cost_their_row(source, folder):
     wanted = {"num_words": Decimal(300), "relation": "at least"}
     row = {"prompt": "Write.", "instruction_id_list": ["length_constraints:number_words"], "kwargs": [wanted]}
-    path = write_parquet(tmp_path / "rows.parquet", [row])
     with pytest.raises(DataError, match=r"cells of a type that JSON does not have \(1\); row 1"):
-        prepare([SourceRequest(name="mine", kind="instructions", path=str(path))], folder)
+        prepare([source("mine", [row], write_parquet, kind="instructions")], folder)
 
 
 @pytest.mark.parametrize(
@@ -141,14 +139,10 @@ def test_a_file_of_which_no_row_can_be_read_is_not_told_as_a_missing_column(
         prepare([SourceRequest(name="mine", kind="math", path=str(tmp_path / name))], folder)
 
 
-def test_data_of_ones_own_with_columns_of_its_own(folder, tmp_path):
-    path = write_jsonl(
-        tmp_path / "rows.jsonl", [{"q": f"{n} N on 2 kg?", "gold": f"{n / 2} m/s^2"} for n in range(9)]
-    )
-    request = SourceRequest(
-        name="laws", kind="quantity", path=path, columns={"prompt": "q", "answer": "gold"}, limit=5
-    )
-    (done,) = prepare([request], folder)
+def test_data_of_ones_own_with_columns_of_its_own(source, folder):
+    rows = [{"q": f"{n} N on 2 kg?", "gold": f"{n / 2} m/s^2"} for n in range(9)]
+    columns = {"prompt": "q", "answer": "gold"}
+    (done,) = prepare([source("laws", rows, kind="quantity", columns=columns, limit=5)], folder)
     assert done.rows == sum(done.kept.values()) == 5
     assert DatasetTask("laws", folder).domain == "stem"
 

@@ -1,7 +1,5 @@
 """One open sandbox per tier and module: starting one takes a tenth of a second."""
 
-from __future__ import annotations
-
 import pytest
 
 from prorl.envs.sandbox.sandbox import Policy, Sandbox

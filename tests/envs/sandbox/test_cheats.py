@@ -31,16 +31,14 @@ SCRIPT_TESTS = HiddenTests(
 NEARLY = HiddenTests(entry=None, inputs=SCRIPT_TESTS.inputs, expected=SCRIPT_TESTS.expected, tolerance=1e-9)
 
 
-@pytest.mark.parametrize("name", FUNCTIONS)
-def test_a_function_that_cheats_is_worth_nothing(sandbox, name):
-    verdict = judge_program(sandbox.run, FUNCTIONS[name], FUNCTION_TESTS, LIMITS)
-    assert (verdict.score, verdict.status) == (0.0, "wrong"), verdict
-
-
-@pytest.mark.parametrize("name", SCRIPTS)
-@pytest.mark.parametrize("tests", [SCRIPT_TESTS, NEARLY], ids=["exact", "tolerant"])
-def test_a_script_that_cheats_is_worth_nothing(sandbox, tests, name):
-    verdict = judge_program(sandbox.run, SCRIPTS[name], tests, LIMITS)
+@pytest.mark.parametrize(
+    ("source", "tests"),
+    [pytest.param(source, FUNCTION_TESTS, id=name) for name, source in FUNCTIONS.items()]
+    + [pytest.param(source, SCRIPT_TESTS, id=f"{name}, exact") for name, source in SCRIPTS.items()]
+    + [pytest.param(source, NEARLY, id=f"{name}, tolerant") for name, source in SCRIPTS.items()],
+)
+def test_a_program_that_cheats_is_worth_nothing(sandbox, source, tests):
+    verdict = judge_program(sandbox.run, source, tests, LIMITS)
     assert (verdict.score, verdict.status) == (0.0, "wrong"), verdict
 
 

@@ -1,7 +1,5 @@
 """Servers die and are replaced; nothing outlives the process that opened the sandbox."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -14,11 +14,11 @@ from prorl.config.recipe import to_json
 from prorl.control.events import CommandGiven, Started, to_record
 from prorl.run.history import read_events
 from prorl.run.store import RunStore
-from support.browser import inaccessible, needs_chromium
+from support.browser import chromium, inaccessible, looking, needs_chromium
 from support.events import command, evaluated, intervened, reset, stepped
 from support.journals import run_with
 from support.recipes import recipe
-from support.served import chromium, looking, served
+from support.served import served
 
 pytestmark = needs_chromium
 

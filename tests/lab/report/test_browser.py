@@ -71,7 +71,7 @@ def test_figures_are_drawn_when_they_are_looked_at_and_nothing_is_fetched_or_run
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_it_fits_a_phone_in_both_themes(report, scheme):
-    with opened(report, viewport={"width": 390, "height": 844}, color_scheme=scheme) as (tab, trouble):
+    with opened(report, 390, 844, color_scheme=scheme) as (tab, trouble):
         scrolled(tab)
         assert tab.evaluate("document.documentElement.scrollWidth") == 390
         background, ink = tab.evaluate(
@@ -135,7 +135,7 @@ def test_apply_renews_what_changed_and_moves_nothing_that_a_reader_unfolded_scro
     file = tmp_path / "page.html"
     file.write_text(page("live", [section("old", [1, 2])]), encoding="utf-8")
     second = Figure(key="g", title="G", data=({"x": [1], "y": [1]},), layout={}, note="new")
-    with opened(file, viewport={"width": 1280, "height": 6000}) as (tab, trouble):
+    with opened(file, height=6000) as (tab, trouble):
         tab.wait_for_selector("#plot-f[data-drawn]")
         tab.evaluate("document.querySelector('details').open = true")
         tab.focus("[href='#50']")
