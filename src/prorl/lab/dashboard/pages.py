@@ -256,7 +256,7 @@ def glance(run: RunHistory) -> Glance:
     return Glance(
         health=run.health,
         stopped=run.stopped,
-        paused=run.paused,
+        paused=run.told.paused,
         step=run.step,
         steps=run.planned,
         rate=run.steps_per_hour,
