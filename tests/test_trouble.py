@@ -551,7 +551,7 @@ def test_a_pause_that_a_stop_ended_is_not_obeyed_again_after_a_roll_back(tmp_pat
     assert run_in(folder, STRICT, save=save, **first).stopped == TOLD_TO_STOP
     second = {"commands": {12: "roll-back=5"}, "wait": lambda *_: pytest.fail("paused again")}
     assert run_in(folder, STRICT, save=save, **second).stopped == "done"
-    assert read_history(folder).paused is None
+    assert read_history(folder).told.paused is None
 
 
 def test_a_kill_between_the_moves_of_a_roll_back_leaves_a_run_that_goes_on(tmp_path, monkeypatch):

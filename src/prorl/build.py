@@ -5,12 +5,11 @@ from __future__ import annotations
 import gc
 import os
 import platform
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from hashlib import blake2b
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Self
 
 from prorl.config.recipe import RecipeError, require_room
@@ -226,10 +225,9 @@ def build_tasks(config: RunConfig) -> Mixture:
     return tasks
 
 
-def task_makers(
-    config: RunConfig, levels: Mapping[str, Mapping[int, float]] = MappingProxyType({})
-) -> dict[str, Callable[[], Task]]:
-    """The recipe's tasks by name, some on other levels, not yet built: some take a second."""
+def task_makers(config: RunConfig, warmup: WarmupConfig | None = None) -> dict[str, Callable[[], Task]]:
+    """The recipe's tasks by name, on the levels of a warm-up where it has some, not built yet: some take a second."""
+    levels = warmup.levels if warmup else {}
     datasets = {request.name for request in data_requests(config)}
     folder, own = data_folder(config), own_code(config)
     return {
@@ -242,9 +240,9 @@ def task_makers(
 
 def mixture(config: RunConfig, warmup: WarmupConfig | None = None) -> Mixture:
     """What a recipe trains on, as yet unchecked, or what its tiny base is warmed up on, without instructions."""
-    levels, weights = (warmup.levels, warmup.weights) if warmup else ({}, {})
+    weights = warmup.weights if warmup else {}
     tasks: list[tuple[Task, float]] = []
-    for name, make in task_makers(config, levels).items():
+    for name, make in task_makers(config, warmup).items():
         try:
             task = make()
         except ValueError as error:

@@ -3,7 +3,6 @@
 import pytest
 
 from prorl.config.checks import shape_of
-from prorl.config.fields import PointsConfig, RampConfig
 from prorl.config.recipe import RecipeError, config_hash
 from prorl.config.schema import RunConfig
 from prorl.control.plan import make_plan
@@ -121,14 +120,6 @@ def test_settings_at_the_edge_of_meaning_are_not(settings):
     assert isinstance(recipe(**settings), RunConfig)
 
 
-def test_a_dial_is_a_number_or_a_schedule():
-    points = recipe(kl={"coef": {"points": [[0, 1], [5, 2]]}}).kl.coef
-    assert points == PointsConfig(points=((0, 1.0), (5, 2.0)))
-    ramp = recipe(optimizer={"lr": RISE}).optimizer.lr
-    assert ramp == RampConfig(ramp="linear", start=0, end=1, steps=3)
-    assert recipe(kl={"coef": 0.5}).kl.coef == 0.5
-
-
 def test_the_shape_is_that_of_the_base_or_the_one_told():
     assert shape_of(recipe()) is None
     assert shape_of(recipe(model={"path": "m", "shape": {"layers": 7, "context": 9000}})).layers == 7
@@ -148,12 +139,6 @@ def test_where_a_run_is_computed_is_no_part_of_what_it_is():
 
 
 # -- detectors
-
-
-def test_a_row_that_is_named_in_part_keeps_the_rest_of_its_defaults():
-    row = recipe(detectors={"length_blowup": {"mode": "act"}}).detectors.length_blowup
-    default = recipe().detectors.length_blowup
-    assert row == default.model_copy(update={"mode": "act"})
 
 
 def test_the_plan_has_the_detectors_that_are_on():

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prorl.config.schema import READINGS
-from prorl.control.detectors import HISTORY, LEAST, VALIDATIONS, Signals, divergence
-from prorl.control.events import Resumed, StageEntered
+from prorl.control.detectors import HISTORY, LEAST, VALIDATIONS, divergence
+from prorl.control.events import StageEntered
 from prorl.control.state import evolve, fold
 from support.events import blind, command, evaluated, intervened, reset, rollout_stats, stepped, update
 
@@ -78,13 +78,6 @@ def test_an_validation_is_read_as_the_share_of_the_best_that_chance_allows(score
     validations = [evaluated(s, x, responses=responses) for s, x in enumerate(scores)]
     found = readings(validations, "validation_collapse")
     assert found[-1:] == ([] if reading is None else [pytest.approx(reading)])
-
-
-def test_a_branch_has_validations_and_usual_values_of_its_own():
-    before = fold([*STEADY, evaluated(32, 0.5)])
-    branch = Resumed(step=32, config_hash="d", branched_from="run@32")
-    assert evolve(before, branch).signals == Signals()
-    assert evolve(before, Resumed(step=32, config_hash="c")).signals == before.signals
 
 
 @pytest.mark.parametrize(("name", "calm"), [("length_blowup", 1.0), ("truncation_blowup", 0.0)])

@@ -139,17 +139,6 @@ def test_it_resumes_as_soon_as_there_is_a_checkpoint(supervisor, folder):
     assert lives(folder) == ["first", "first", "again", "again"]
 
 
-def test_a_run_that_was_moved_away_is_not_begun_anew(supervisor, folder):
-    (folder / CHECKPOINTS / "step_000000").mkdir(parents=True)
-    code = """
-        if life == 0:
-            (folder / "checkpoints").rename(folder / "elsewhere")
-            die()
-    """
-    assert supervisor(code).run() == 0
-    assert lives(folder) == ["first", "again"]
-
-
 def test_a_failure_while_the_disk_is_gone_is_tried_again(supervisor, folder):
     (folder / CHECKPOINTS / "step_000000").mkdir(parents=True)
     code = """

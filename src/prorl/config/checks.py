@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator
 
-from prorl.config.schema import LOW_IS_BAD, RunConfig, ShapeConfig, is_hot, setting
+from prorl.config.schema import LOW_IS_BAD, RunConfig, ShapeConfig, WarmupConfig, is_hot, setting
 from prorl.envs.datasets.catalogue import SOURCES
 
 MOST_ROLLOUTS = 2**20  # of one step
@@ -101,11 +101,11 @@ def contradictions(config: RunConfig) -> Iterator[str]:
 
 def _of_tasks(config: RunConfig) -> Iterator[str]:
     """Levels and weights of no task, and tasks of which it is not clear where problems or verdicts come from."""
-    warmup = config.model.warmup
-    levels = {"model.warmup.levels": warmup.levels} if warmup else {}
-    for name in sorted({*warmup.levels, *warmup.weights} - config.tasks.keys()) if warmup else ():
-        yield f"model.warmup: the recipe has no task '{name}', for which levels or weights are given"
+    warmup = config.model.warmup or WarmupConfig()  # without one it says nothing of tasks
+    levels = {"model.warmup.levels": warmup.levels}
     levels["tasks"] = {name: task.levels for name, task in config.tasks.items()}
+    for name in sorted({*warmup.levels, *warmup.weights} - config.tasks.keys()):
+        yield f"model.warmup: the recipe has no task '{name}', for which levels or weights are given"
     for place, tasks in levels.items():
         for name, weights in tasks.items():
             if weights and not any(weights.values()):
@@ -134,7 +134,7 @@ def _of_tasks(config: RunConfig) -> Iterator[str]:
             except re.error as error:
                 yield f"tasks.{name}.answer_pattern is no regular expression: {error}"
     drawn = {name: task.weight for name, task in config.tasks.items()}
-    if not any(drawn.values()) or (warmup and not any((drawn | warmup.weights).values())):
+    if not (any(drawn.values()) and any((drawn | warmup.weights).values())):
         yield "every task has weight 0, in training or in the warm-up: give at least one a positive weight"
 
 

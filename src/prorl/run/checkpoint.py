@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import shutil
 import textwrap
 import time
@@ -162,8 +163,8 @@ class Checkpointer:
         self._snapshots = [backend.learner.snapshot, *([also] if also else [])]
         self._store, self._backend, self._log = store, backend, log
         self._rules, self._guards, self._clock = save, guards, Stopwatch(pulse)
-        self._saved = time.monotonic()
-        self._retry: float | None = None  # when to try again what failed
+        self._interval = 60 * save.minutes or math.inf  # seconds between saves by the clock
+        self._due = time.monotonic() + self._interval  # when the next is, or another try of one that failed
         self._writing: Future[None] | None = None
 
     def keep(self, state: RunState, *, due: bool, good_step: int, patient: bool = False) -> None:
@@ -208,10 +209,7 @@ class Checkpointer:
     @property
     def late(self) -> bool:
         """Whether a checkpoint is due by the clock, or owed since the disk was full."""
-        now = time.monotonic()
-        if self._retry is not None:
-            return now >= self._retry
-        return bool(self._rules.minutes) and now - self._saved >= 60 * self._rules.minutes
+        return time.monotonic() >= self._due
 
     def _save_now(self, state: RunState, good_step: int) -> None:
         try:
@@ -235,7 +233,7 @@ class Checkpointer:
 
             then = partial(prune, store, rules, best=state.best_step, good=good_step)
             self._writing = store.write_checkpoint(state.step, asdict(state), write, then=then)
-        self._saved, self._retry = time.monotonic(), None
+        self._due = time.monotonic() + self._interval
         return self._writing
 
     def _notice(self) -> None:
@@ -251,7 +249,7 @@ class Checkpointer:
     def _postpone(self, error: NoRoomError) -> None:
         if not self._store.checkpoints():  # a run that cannot even begin to be saved is not worth its time
             raise error
-        self._retry = time.monotonic() + RETRY
+        self._due = time.monotonic() + RETRY
         self._warn(f"not saved, the run goes on and tries again in {RETRY:.0f} s: {error}")
 
     def _require_room(self) -> None:

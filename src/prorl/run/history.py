@@ -157,17 +157,12 @@ class RunHistory:
             notes.append(f"{CONFIG} cannot be read: {error}")
         self.notes = (*notes, *self._lines.notes, *([UNFINISHED] if self._unfinished else ()))
         begun, now = self._lines.chain.size > 0, time.time()
-        self.health = health(self.folder, begun=begun, stopped=self.stopped, paused=self.paused, now=now)
+        self.health = health(self.folder, begun=begun, stopped=self.stopped, paused=self.told.paused, now=now)
         return grown or (self.config, self.notes) != before
 
     def of(self, kind: type[E]) -> list[E]:
         """The events of one kind, in order; steps are kept as columns only."""
         return [event for event in self.events if isinstance(event, kind)]
-
-    @property
-    def paused(self) -> str | None:
-        """Why no step is made, as the trainer's own state has it; steps play no part in it."""
-        return self._told.paused
 
     @property
     def state(self) -> str:
@@ -194,7 +189,7 @@ class RunHistory:
     @property
     def best(self) -> events.Validated | None:
         """The validation that the run holds to be its best, of those that can be compared with the last one."""
-        held = self._told.best_step, self._told.best_score
+        held = self.told.best_step, self.told.best_score
         return next((one for one in self.of(events.Validated) if (one.step, one.score) == held), None)
 
     @property
@@ -230,7 +225,7 @@ class RunHistory:
         self.steps = Columns()  # numbers of `Stepped`, and those that `metrics` computes from it
         self.validations = Columns()  # numbers of `Validated`
         self.events: list[events.Event] = []  # all but steps
-        self._told = RunState()  # what these lead to
+        self.told = RunState()  # what these lead to: the trainer's own state but for what steps change
         self.marks: list[Mark] = []
         self.stopped: str | None = None  # why the run ended, if its last event says so
 
@@ -275,7 +270,7 @@ class RunHistory:
             if isinstance(event, events.Stepped):
                 self.steps.append({**_numbers(event), **computed(event)})
                 return
-            self._told = evolve(self._told, event)
+            self.told = evolve(self.told, event)
             if isinstance(event, events.Resumed) and event.branched_from and not event.same_validation:
                 self.validations = Columns()  # its parent's asked something else
                 self.events = [one for one in self.events if not isinstance(one, events.Validated)]

@@ -88,7 +88,7 @@ def verify_lines(path: Path, size: float = math.inf) -> Chain:
 class Journal:
     """The one writer of a journal. Opening it creates the file; what is damaged in it is no part of it.
 
-    `size` and `hash` are those of the whole lines so far, a position that `truncate` can return to.
+    `size` is that of the whole lines so far, which `truncate` can return to.
     """
 
     def __init__(self, path: Path) -> None:
@@ -110,9 +110,9 @@ class Journal:
         return self._chain.size
 
     @property
-    def hash(self) -> str:
-        """The running hash at `size`."""
-        return self._chain.hash
+    def position(self) -> dict[str, Any]:
+        """Size and running hash, as a checkpoint or reference remembers them."""
+        return {"journal_size": self._chain.size, "journal_hash": self._chain.hash}
 
     def append(self, record: Mapping[str, Any]) -> None:
         """Write one record and wait until it is on disk; `read_journal` gives it back equal, non-finite numbers too.

@@ -139,7 +139,7 @@ class RunStore:
         It is written beside the training, after the write before; the future says what failed, and `then` is called
         once it is safe. A whole checkpoint of this step and position in the journal is kept, any other is replaced.
         """
-        target, about = self.checkpoint_folder(step), {"step": step, **self._position()}
+        target, about = self.checkpoint_folder(step), {"step": step, **self.journal.position}
 
         def fill(folder: Path) -> None:
             write(folder)
@@ -247,7 +247,7 @@ class RunStore:
         A whole reference of this name and position in the journal is kept. On a full disk it waits for room, as the
         run cannot go on without; NoRoomError if nobody waits.
         """
-        target, about = self.reference_folder(name), self._position()
+        target, about = self.reference_folder(name), self.journal.position
         return retry_on_full_disk(lambda: commit(target, write, about), self.interrupt).digest
 
     def write_samples(self, step: int, records: Iterable[Mapping[str, Any]]) -> Path:
@@ -275,10 +275,6 @@ class RunStore:
     def reference_folder(self, name: str) -> Path:
         """Where the reference of a name lies if there is one."""
         return self.folder / REFERENCES / name
-
-    def _position(self) -> dict[str, Any]:
-        """What a checkpoint or reference remembers of the journal."""
-        return {"journal_size": self.journal.size, "journal_hash": self.journal.hash}
 
     def _landed(self) -> int | None:
         """The step that the run was rolled back to, if no step was made since: later checkpoints are undone."""
