@@ -289,9 +289,10 @@ SMALL = Hardware(gpus=128, gpu_memory=40)
         # no more than can share the model
         (ODD, SMALL, 1),
         (TWICE, SMALL, 2),
-        # those of one node: of 24 on 4, 6 on each, 4 GPUs an engine would leave 2 over on every node
-        (QWEN_32B, Hardware(gpus=24, nodes=4), 2),
+        # those of one node: of 48 on 8, 6 on each, 4 GPUs an engine would leave 2 over on every node
+        (QWEN_32B, Hardware(gpus=48, nodes=8, gpu_memory=40), 2),
         (QWEN_32B, Hardware(gpus=64, nodes=64), 1),
+        (QWEN_32B, Hardware(gpus=8, gpu_memory=40), 2),  # of six that sample, none is left over
     ],
 )
 def test_an_engine_divides_the_gpus_of_one_node_that_can_share_the_model(size, hardware, wide):

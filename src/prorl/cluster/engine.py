@@ -51,11 +51,7 @@ class RayEngine(Pool):
     )
 
     def __init__(
-        self,
-        start: Callable[[int], Any],
-        settings: EngineSettings,
-        *,
-        sharing: GpuSharing | None = None,
+        self, start: Callable[[int], Any], settings: EngineSettings, *, sharing: GpuSharing | None = None
     ) -> None:
         """`start(index)` gives a handle of a new `EngineActor`; `sharing` where the learner uses the same GPUs.
 

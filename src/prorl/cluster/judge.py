@@ -49,7 +49,6 @@ class JudgeActor:
 
     def __init__(self, make: Callable[[], LocalJudge]) -> None:
         self._judge = make()
-        self._owed = 0
 
     def start(self, check: Callable[[], str]) -> str:
         """Wait until the verifiers are built; what `check` says of this node. Raises JudgeError: it cannot judge."""
@@ -69,16 +68,14 @@ class JudgeActor:
         self._judge.proven = True  # this node can judge: `start` was asked of this actor or of one before it
         for number, problem, text in items:
             self._judge.submit(number, replace(problem, payload=_Pickled(problem.payload)), text)
-        self._owed += len(items)
         judged: list[tuple[int, Verdict]] = []
         out = None
         try:
-            while len(judged) < self._owed and (left := end - time.monotonic()) > 0:
-                judged += self._judge.poll(wait=True, within=left)
+            while (left := end - time.monotonic()) > 0 and (more := self._judge.poll(wait=True, within=left)):
+                judged += more
         except JudgeOutError as error:
             out = JudgeOutError(f"node {ray.util.get_node_ip_address()}: {error}", error.seconds)
             time.sleep(max(0.0, end - time.monotonic()))
-        self._owed -= len(judged)
         return judged, self._judge.replaced(), out
 
     def close(self) -> None:
