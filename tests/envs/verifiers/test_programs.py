@@ -177,6 +177,13 @@ def test_a_broken_sandbox_is_an_error_whatever_passed():
     assert (verdict.score, verdict.status, verdict.note) == (0.0, "error", "sandbox: server lost")
 
 
+@pytest.mark.parametrize("count", [0, 1, 3])
+def test_results_that_are_not_one_per_input_are_an_error(count):
+    verdict = judge([ok(1)] * count, [1, 1])
+    assert (verdict.score, verdict.status) == (0.0, "error")
+    assert f"{count} results for 2 inputs" in verdict.note
+
+
 @st.composite
 def judged(draw):
     """The verdict on any results, for tests of any expected values."""

@@ -84,6 +84,9 @@ def judge_program(run: Runner, source: str, tests: Tests, limits: Limits) -> Ver
         limits = replace(limits, output_bytes=min(limits.output_bytes, _SHORT_BYTES))
     job = Job(source=source, entry=tests.entry, inputs=tuple(tests.inputs), limits=limits)
     results = run(job)
+    if len(results) != len(tests.inputs):
+        note = f"the sandbox gave {len(results)} results for {len(tests.inputs)} inputs"
+        return Verdict(score=0.0, status="error", note=note)
     outcomes = _outcomes(results, tests.expected, tests)
     if tests.maybe_wrapped:
         unwrapped = _outcomes(results, [value for (value,) in tests.expected], tests)
