@@ -121,7 +121,7 @@ class ProceduralTask(ABC):
 
     @abstractmethod
     def score(self, payload: Any, answer: str) -> float | Verdict:
-        """Score an extracted answer in [0, 1] by the definition of the problem, never executed in this process."""
+        """Score an extracted answer in [0, 1], or judge it, by the problem's definition; never execute it here."""
 
     def problem(self, index: int, split: Split, weights: LevelWeights | None = None) -> Problem:
         """The problem at `index` of `split`: redraws until the prompt's hash says that it belongs there.

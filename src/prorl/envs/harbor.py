@@ -202,9 +202,9 @@ class HarborTask(FixedTask):
                 continue
             print(f"image {done} of {len(wanted)}, of {folder.path.name}", file=sys.stderr)
             environment = folder.settings.environment
-            make = ("build", "--tag", image, str(folder.path / "environment"))
-            within = environment.build_timeout_sec
-            self._do(*(("pull", image) if environment.docker_image else make), within=within)
+            build = ("build", "--tag", image, str(folder.path / "environment"))
+            make = ("pull", image) if environment.docker_image else build
+            self._do(*make, within=environment.build_timeout_sec)
 
     def _do(self, *command: str, within: float = ENGINE_SECONDS) -> None:
         """Have the engine do what no response can keep it from. Raises EngineError: it did not."""

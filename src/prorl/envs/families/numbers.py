@@ -259,10 +259,8 @@ class PhysicalLaw(ProceduralTask):
         known = [(symbol, value) for symbol, value in values.items() if symbol != unknown]
         shown = " ".join(f"{symbol}={value}{units[symbol]}" for symbol, value in known)
         steps = law.steps(unknown, values) + units[unknown] if law.steps else ""
-        payload = (law.formula, unknown, tuple(known))
-        return draft(
-            f"law {law.formula}: {shown} {unknown}=?", payload, steps, f"{values[unknown]}{units[unknown]}"
-        )
+        asked, answer = f"law {law.formula}: {shown} {unknown}=?", f"{values[unknown]}{units[unknown]}"
+        return draft(asked, (law.formula, unknown, tuple(known)), steps, answer)
 
     def score(self, payload: Any, answer: str) -> float:
         """1 for a number with a unit of the right kind that satisfies the law."""

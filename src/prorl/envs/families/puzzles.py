@@ -66,13 +66,11 @@ class WordList(ProceduralTask):
         constraints = tuple((kind, _read_off(rng, kind, words)) for kind in kinds)
         named = {argument.split()[0] for kind, argument in constraints if kind in NAMING}
         given = dict(constraints)
+        asked = ", ".join(" ".join(constraint).strip() for constraint in constraints)
+        steps = " ".join(word if word in named else "_" for word in words)
         answer = given.get("sep", " ").join(words)
-        return draft(
-            f"{len(words)} words: {', '.join(' '.join(constraint).strip() for constraint in constraints)}",
-            (len(words), constraints),
-            " ".join(word if word in named else "_" for word in words),
-            answer.upper() if "caps" in given else answer,
-        )
+        answer = answer.upper() if "caps" in given else answer
+        return draft(f"{len(words)} words: {asked}", (len(words), constraints), steps, answer)
 
     def score(self, payload: Any, answer: str) -> float:
         """The share of constraints satisfied; 0 unless the answer is the asked number of vocabulary words."""
