@@ -218,17 +218,16 @@ def test_smoothed_is_the_mean_of_the_neighbours_without_what_is_missing(ys, smoo
 
 
 def test_seeds_become_mean_and_t_interval_at_common_steps():
-    steps, mean, low, high = over_seeds([{1: 1.0, 2: 2.0, 3: 9.0}, {1: 3.0, 2: 2.0}, {1: 5.0, 2: 2.0}])
-    assert (steps, mean) == ([1, 2], [3.0, 2.0])
+    found = over_seeds([{1: 1.0, 2: 2.0, 3: 9.0}, {1: 3.0, 2: 2.0}, {1: 5.0, 2: 2.0}])
     half = 4.30265 * stdev([1.0, 3.0, 5.0]) / math.sqrt(3)
-    assert (low[0], high[0]) == pytest.approx((3 - half, 3 + half), abs=1e-4)
-    assert (low[1], high[1]) == (2.0, 2.0)
+    assert found == {1: pytest.approx((3, 3 - half, 3 + half), abs=1e-4), 2: (2.0, 2.0, 2.0)}
 
 
-def test_one_run_and_a_gap_have_no_interval():
-    _, _, *alone = over_seeds([{1: 1.0}])
-    _, *broken = over_seeds([{1: 1.0}, {1: math.inf}])
-    assert all(math.isnan(end) for ends in (*alone, *broken) for end in ends)
+@pytest.mark.parametrize(("values", "mean"), [([1.0], 1.0), ([1.0, math.inf], math.nan)])
+def test_one_run_and_a_gap_have_no_interval(values, mean):
+    assert over_seeds([{1: value} for value in values])[1] == pytest.approx(
+        (mean, *[math.nan] * 2), nan_ok=True
+    )
 
 
 # -- intervals over seeds

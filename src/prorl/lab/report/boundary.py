@@ -334,17 +334,14 @@ def trained_levels(run: RunHistory) -> Levels:
     A recipe that cannot be read, which a page says elsewhere, says nothing.
     """
     try:
-        tasks = run.config["tasks"]
-        highest = {name: asked["adaptive"]["start"] for name, asked in tasks.items() if asked.get("adaptive")}
-        for event in run.of(LevelRaised):
-            # A branch may begin above what its parent reached, or no longer adapt a task.
-            if event.task in highest:
-                highest[event.task] = max(highest[event.task], event.level)
-        found = {}
-        for name, asked in tasks.items():
+        found, raised = {}, run.of(LevelRaised)
+        for name, asked in run.config["tasks"].items():
             drawn = [int(level) for level, weight in asked["levels"].items() if weight]
             levels = drawn or (TASKS[name](None).levels if name in TASKS else ())
-            found[name] = tuple(level for level in levels if level <= highest.get(name, level))
+            if adaptive := asked.get("adaptive"):  # a branch may begin above what its parent reached
+                top = max([adaptive["start"], *(event.level for event in raised if event.task == name)])
+                levels = [level for level in levels if level <= top]
+            found[name] = tuple(levels)
         return found
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return {}

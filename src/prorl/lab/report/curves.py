@@ -29,9 +29,6 @@ RAW_LINES = 2  # curves in a figure up to which the raw ones are drawn too
 LONGEST_LABEL = 40  # characters
 HOVER_WIDTH = 70  # characters of a line of hover text
 
-Curve = tuple[Sequence[int], Sequence[float]]
-"""Steps and values."""
-
 
 # -- which figures of a run are drawn together, from the table of metrics
 
@@ -261,14 +258,16 @@ def _traces(chart: Chart, column: str, runs: Sequence[RunHistory], main: Trace, 
     return [below, smooth] if raw else [smooth]
 
 
-def _several(curves: Sequence[Curve], main: Trace) -> list[Trace]:
-    steps, mean, low, high = over_seeds([dict(zip(*curve, strict=True)) for curve in curves])
-    middle = main | _thinned(steps, mean, SMOOTHED_POINTS)
+def _several(curves: Sequence[tuple[Sequence[int], Sequence[float]]], main: Trace) -> list[Trace]:
+    """The mean of curves (steps, values) in its interval."""
+    found = over_seeds([dict(zip(*curve, strict=True)) for curve in curves])
+    middle = main | _thinned([*found], [mean for mean, _, _ in found.values()], SMOOTHED_POINTS)
     if "stackgroup" in main:
         return [middle]  # an interval of one layer has no place among layers
-    known = [at for at, end in enumerate(low) if math.isfinite(end)]
-    xs = [steps[at] for at in known]
-    top, bottom = (_thinned(xs, [ends[at] for at in known], SMOOTHED_POINTS) for ends in (high, low))
+    known = {step: ends for step, (_, *ends) in found.items() if math.isfinite(ends[0])}
+    top, bottom = (
+        _thinned([*known], [ends[at] for ends in known.values()], SMOOTHED_POINTS) for at in (1, 0)
+    )
     outline = ([*top[axis], *reversed(bottom[axis])] for axis in "xy")
     return [band(main["name"], main["marker"]["color"], *outline), middle]
 
@@ -310,18 +309,15 @@ def smoothed(ys: Sequence[float], window: int | None = None) -> list[float]:
     return smooth
 
 
-def over_seeds(
-    curves: Sequence[Mapping[int, float]],
-) -> tuple[list[int], list[float], list[float], list[float]]:
-    """The steps that all curves (step → value) have; there the mean and both ends of its 95 % t-interval."""
-    steps = sorted(set.intersection(*(set(curve) for curve in curves)))
-    means, bands = [], []
-    for step in steps:
+def over_seeds(curves: Sequence[Mapping[int, float]]) -> dict[int, tuple[float, float, float]]:
+    """At the steps that all curves (step → value) have: the mean and both ends of its 95 % t-interval."""
+    found = {}
+    for step in sorted(set.intersection(*(set(curve) for curve in curves))):
         row = [curve[step] for curve in curves]
         finite = all(map(math.isfinite, row))
-        means.append(fmean(row) if finite else math.nan)
-        bands.append(t_interval(row) if finite and len(row) > 1 else (math.nan, math.nan))
-    return steps, means, [low for low, _ in bands], [high for _, high in bands]
+        ends = t_interval(row) if finite and len(row) > 1 else (math.nan, math.nan)
+        found[step] = (fmean(row) if finite else math.nan, *ends)
+    return found
 
 
 def short(values: Sequence[float]) -> list[float | None]:
