@@ -166,7 +166,8 @@ class _Sequences:
 
     def longest(self) -> Ids:
         """The length of the longest sequence found at each word: where one is found, so is its beginning."""
-        return np.sum([found[names_Q] for _, found, names_Q in self._levels], axis=0, dtype=np.int64)
+        found_Q: Ids = np.sum([found[names_Q] for _, found, names_Q in self._levels], axis=0, dtype=np.int64)
+        return found_Q
 
 
 def _padded(ids: array[int]) -> Ids:
