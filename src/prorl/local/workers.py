@@ -65,7 +65,6 @@ class SharedMemory:
                 f"weights and gradients of the workers need {decimal(size)} of memory, and {decimal(available)} "
                 "are free: set fewer workers, or workers=1"
             )
-        size = max(1, size)
         try:
             self._file = os.memfd_create("prorl")
             os.posix_fallocate(self._file, 0, size)  # now, instead of a fatal signal at the first write
