@@ -139,38 +139,36 @@ class TorchLearner:
         scoring = replace(self._usual, temperature=hparams.temperature)
         # Old log-probs are those before the first update, so they are all computed before it.
         old = [self._old_logps(share, scoring, beat) for share in shares]
-        begun = self._compute(shares[0], old[0], hparams, first=True) if shares else iter(())
+        totals: list[Tensor] = []
+        norms: list[float | None] = []
+
+        def compute(share: Share, old_logps: Sequence[Tensor | None]) -> Iterator[Tensor]:
+            first = all(norm is None for norm in norms)
+            passes = [
+                Pass(
+                    rows=rows,
+                    old_logps=logps,
+                    hparams=hparams,
+                    scoring=scoring,
+                    denominator=share.action_tokens,
+                    first=first,
+                    pad_id=self._pad_id,
+                )
+                for rows, logps in zip(share.passes, old_logps, strict=True)
+            ]
+            self._optimizer.zero_grad()
+            return self.runner.run(gradient, passes, gradients=True)
+
+        begun = [compute(shares[0], old[0])] if shares else []
 
         def finish() -> UpdateStats:
-            totals: list[Tensor] = []
-            norms: list[float | None] = []
-            for number, share in enumerate(shares):
-                first = all(norm is None for norm in norms)
-                sums = self._compute(share, old[number], hparams, first=first) if number else begun
+            for share, old_logps in zip(shares, old, strict=True):
+                sums = begun.pop() if begun else compute(share, old_logps)
                 totals.append(self._ranks.total(torch.stack(_each(sums, beat)).sum(0)))
                 norms.append(self._optimizer.step(totals[-1][0], hparams))
             return update_stats(shares, totals, norms, with_kl=hparams.kl_coef != 0)
 
         return finish
-
-    def _compute(
-        self, share: Share, old: Sequence[Tensor | None], hparams: HParams, *, first: bool
-    ) -> Iterator[Tensor]:
-        """The `SUMS` of a mini-batch's passes; `first`: no update was applied before it."""
-        passes = [
-            Pass(
-                rows=rows,
-                old_logps=logps,
-                hparams=hparams,
-                scoring=replace(self._usual, temperature=hparams.temperature),
-                denominator=share.action_tokens,
-                first=first,
-                pad_id=self._pad_id,
-            )
-            for rows, logps in zip(share.passes, old, strict=True)
-        ]
-        self._optimizer.zero_grad()
-        return self.runner.run(gradient, passes, gradients=True)
 
     @torch.no_grad()
     def score(self, prompt: Sequence[int], tokens: Sequence[int]) -> list[float]:
