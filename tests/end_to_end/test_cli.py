@@ -19,7 +19,7 @@ from prorl.control.decide import TOLD_TO_STOP
 from prorl.control.events import CommandGiven, Resumed, Stepped, Stopped
 from prorl.envs.sandbox.sandbox import probe
 from prorl.run.layout import holder
-from support.commands import done, prorl, refused, tree
+from support.commands import done, prorl, refused, tables, tree
 from support.runs import events, folders, of_kind
 
 # -- what the program says about itself
@@ -189,10 +189,8 @@ def test_status_of_nothing(workplace):
 def test_the_report_shows_references_and_parents(run):
     done("train", "--branch", "tiny@2", "--run", "runs/twig")
     assert "a branch of tiny@2" in Path("runs/twig/report.html").read_text()
-    tables = {
-        table["title"]: table["rows"] for table in json.loads(done("report", "twig", "--json"))["tables"]
-    }
-    first, last = (list(row.values()) for row in tables["Reference lineage"])
+    found = {table["title"]: table["rows"] for table in tables("report", "twig")}
+    first, last = (list(row.values()) for row in found["Reference lineage"])
     assert first[:4] == ["ref_000", "start", "the base", "new"]
     assert last[:4] == ["ref_001", "schedule", "ref_000", "keep"]
     assert last[5:] == ["stored", 2, 2]

@@ -1,6 +1,5 @@
 """`prorl creativity` on a run with evaluations: its default corpus, corpora of one's own, and what is refused."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,7 @@ from prorl.envs.extract import respond
 from prorl.lab.creativity import read_creativity, warmup_texts
 from prorl.lab.evals.evaluation_store import write_evaluation
 from prorl.run.store import RunStore
-from support.commands import done, refused
+from support.commands import done, refused, tables
 from support.evaluations import evaluation, kept, result
 from support.recipes import recipe
 
@@ -47,8 +46,8 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_run_is_compared_with_what_its_base_was_warmed_up_on(run):
-    tables = json.loads(done("creativity", "tiny", "--json"))["tables"]
-    assert tables[0]["rows"][-1]["gain of step 10"] == {"value": 8.0, "low": 8.0, "high": 8.0}
+    (table, *_) = tables("creativity", "tiny")
+    assert table["rows"][-1]["gain of step 10"] == {"value": 8.0, "low": 8.0, "high": 8.0}
     text = done("creativity", "tiny")
     assert "base " in text
     assert "+8.00 (+8.00 to +8.00)" in text

@@ -17,7 +17,7 @@ from prorl.lab.evals.evaluation_store import models as models_of
 from prorl.lab.evals.statistics import read_ks
 from prorl.run.history import read_history
 from prorl.run.layout import LOCK, hold_lock
-from support.commands import done, prorl, refused, tree
+from support.commands import done, prorl, refused, tables, tree
 
 FEW = ("--k", 4, "--per-domain", 2, "--ood", 1, "--per-level", 1)
 
@@ -71,9 +71,9 @@ def test_it_says_who_solves_what_and_where_it_lies(studied):
     text = done("eval", studied, *FEW)
     for words in ("was measured before", "Pattern of each task", "maj@4", f"prorl report {studied}"):
         assert words in text
-    tables = json.loads(done("eval", studied, *FEW, "--json"))["tables"]
-    assert tables[0]["title"] == "base → step 3: held-out problems"
-    assert tables[0]["rows"][-1]["gain in pass@4"].keys() == {"value", "low", "high"}
+    (table, *_) = tables("eval", studied, *FEW)
+    assert table["title"] == "base → step 3: held-out problems"
+    assert table["rows"][-1]["gain in pass@4"].keys() == {"value", "low", "high"}
 
 
 def test_a_second_checkpoint_joins_and_nothing_is_measured_twice(copy):

@@ -8,7 +8,7 @@ import pytest
 from prorl.config.recipe import load_recipe
 from prorl.control.events import Stepped, Warned
 from prorl.run.layout import read_config
-from support.commands import done, refused
+from support.commands import done, refused, tables
 from support.data_rows import write_jsonl
 from support.own_tasks import ADDING, LENGTH_REWARD, REVERSE_WORDS
 from support.runs import of_kind
@@ -161,6 +161,6 @@ def test_new_writes_files_that_work_as_they_are(workplace):
         workplace / "rows.jsonl", [{"question": f"{n} + 1?", "answer": f"so #### {n + 1}"} for n in range(9)]
     )
     assert "rows.jsonl" in done("train", "rows.yaml", "--dry-run")
-    assert json.loads(done("data", "prepare", "rows.yaml", "--json"))["tables"][0]["rows"][0]["dropped"] == 0
+    assert tables("data", "prepare", "rows.yaml")[0]["rows"][0]["dropped"] == 0
     assert "exists: choose another name" in refused("new", "task", "my_tasks.py")
     assert "ends in .yaml" in refused("new", "recipe", "mine.py")

@@ -8,7 +8,7 @@ import pytest
 from prorl.cluster.estimate import data_findings
 from prorl.config.recipe import load_recipe
 from prorl.control.events import Stepped
-from support.commands import done, refused
+from support.commands import done, refused, tables
 from support.data_rows import ROWS, USABLE, write_jsonl, write_parquet
 from support.runs import of_kind
 
@@ -69,7 +69,7 @@ def test_what_was_prepared_and_dropped_is_one_json_document(workplace, write_rec
     path = write_jsonl(workplace / "rows.jsonl", [*ROWS["deepscaler"], *bad])
     recipe = write_recipe(workplace, "wide", tasks={"deepscaler": {"path": path}}, data="prepared")
     for redone in ("yes", "no"):
-        kept, dropped = json.loads(done("data", "prepare", recipe, "--json"))["tables"]
+        kept, dropped = tables("data", "prepare", recipe)
         (row,) = kept["rows"]
         assert sum(row.pop(split) for split in ("train", "validation", "test")) == 60
         assert row == {"data set": "deepscaler", "rows": 63, "dropped": 3, "redone": redone}
@@ -81,7 +81,7 @@ def test_what_was_prepared_and_dropped_is_one_json_document(workplace, write_rec
             ["deepscaler", "no answer", 2, "row 61, {'prompt': 'x?', 'answer': ''}"],
             ["deepscaler", "no prompt", 1, "row 63, {'prompt': '', 'answer': 1}"],
         ]
-    assert json.loads(done("data", "prepare", "nano", "--json"))["tables"][0]["rows"] == []
+    assert tables("data", "prepare", "nano")[0]["rows"] == []
 
 
 def test_a_dry_run_lists_the_data_and_where_it_comes_from(recipe):

@@ -1,11 +1,10 @@
 """`prorl report` on run directories, finished or in progress, and the report that ends a run."""
 
-import json
 import os
 
 from prorl.cli.runs import report_at_the_end
 from support import events
-from support.commands import done
+from support.commands import done, tables
 from support.journals import run_with
 
 STEPS = [events.stepped(step) for step in range(1, 4)]
@@ -18,9 +17,7 @@ def test_one_run_has_its_report_beside_it_and_several_have_theirs_here(tmp_path,
     assert done("report", "a").strip() == os.path.join("runs", "a", "report.html")
     assert done("report", "a", "b", "a").strip() == "report.html"
     assert "<title>a, b</title>" in (tmp_path / "report.html").read_text(encoding="utf-8")
-    found = {
-        table["title"]: table["rows"] for table in json.loads(done("report", "a", "b", "--json"))["tables"]
-    }
+    found = {table["title"]: table["rows"] for table in tables("report", "a", "b")}
     assert found["Summary: recipe"] == [{"": "seed", "a, b": {"values": ["0", "1"]}}]
 
 

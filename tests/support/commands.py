@@ -1,9 +1,11 @@
 """Commands run in this process, and what can be said about how they ended."""
 
+import json
 import resource
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from click.testing import Result
 from typer.testing import CliRunner
@@ -22,6 +24,11 @@ def done(*arguments: object) -> str:
     result = prorl(*arguments)
     assert result.exit_code == 0, result.stderr
     return result.stdout
+
+
+def tables(*arguments: object) -> list[dict[str, Any]]:
+    """The tables of a command's `--json`."""
+    return json.loads(done(*arguments, "--json"))["tables"]
 
 
 def refused(*arguments: object, untouched: Path | None = None) -> str:

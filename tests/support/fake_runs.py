@@ -50,8 +50,8 @@ PLAN = some_plan(
 )
 
 
-class Answers(dict[tuple[int, ...], str]):
-    """Solution responses by encoded prompt, filled as the mixture hands problems out."""
+Answers = dict[tuple[int, ...], str]
+"""Solution responses by encoded prompt, filled as the mixture hands problems out."""
 
 
 class SolutionMixture(Mixture):
