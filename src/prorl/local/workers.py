@@ -141,6 +141,7 @@ class Workers:
         Raises WorkersError where there is no memory to share. Processes import and build while the caller goes on.
         """
         self.count = count
+        self.sent = self.received = 0  # bytes, for who measures them
         self._parameters = list(modules[0].parameters())
         weights = _weights(modules)
         self._memory = SharedMemory(room(weights) + count * SLOTS * room(self._parameters))
@@ -257,6 +258,7 @@ class Workers:
                 self._free[worker.index].pop()
             worker.given.append(item)
             del self._waiting[index]
+            self.sent += len(message)
             try:
                 worker.connection.send_bytes(message)
             except OSError:  # it is dead, or takes nothing; the next reading finds it dead
@@ -272,6 +274,7 @@ class Workers:
             except (EOFError, OSError):
                 worker.process.join(CLOSE_SECONDS)
                 return f"exit code {worker.process.exitcode}"
+            self.received += len(message)
             worker.since = time.monotonic()
             if not worker.ready:
                 worker.ready, self._failed_starts = True, 0
