@@ -106,6 +106,13 @@ def test_texts_that_are_no_program_and_idle_programs_pass_nothing(answer):
     assert all(LISTS.score(draft.payload, answer) == 0 for draft in drafts(2, 20, LISTS))
 
 
+@pytest.mark.parametrize("level", LISTS.all_levels)
+def test_no_single_operator_earns_much(level):
+    batch = drafts(level, task=LISTS)
+    for name in OPS:
+        assert sum(LISTS.score(draft.payload, name) for draft in batch) / len(batch) < 0.25
+
+
 # one-liners
 
 
