@@ -213,9 +213,13 @@ def append_bytes(descriptor: int, data: bytes, path: Path) -> None:
     size = os.fstat(descriptor).st_size
     try:
         with explain_no_room(path):
-            while data:
-                data = data[os.write(descriptor, data) :]
+            _write(descriptor, data)
             os.fsync(descriptor)
     except BaseException:
         os.ftruncate(descriptor, size)
         raise
+
+
+def _write(descriptor: int, data: bytes) -> None:
+    while data:
+        data = data[os.write(descriptor, data) :]
