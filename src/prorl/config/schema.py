@@ -5,8 +5,6 @@ overrides from the command line come last; either leaves a task out by setting i
 hyperparameter of the step: it may change in a stage or by a command, and `Scheduled` ones may follow a schedule.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 

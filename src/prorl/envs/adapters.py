@@ -4,8 +4,6 @@ A score is in [0, 1]; where the verifier could not tell it is None for TRL, whic
 for verl 0 with `judged` 0, as verl has no such value.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 

@@ -7,8 +7,6 @@ file says later holds from the next start on; `fingerprint` tells that it change
 importable where it is used; those beside it are, on the machine that it lies on.
 """
 
-from __future__ import annotations
-
 import ast
 import asyncio
 import importlib.util

@@ -5,8 +5,6 @@ time, memory and processes; podman or docker runs it. As an agent of Harbor, a s
 in the container: tests that trust a program in there can be deceived.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

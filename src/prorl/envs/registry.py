@@ -3,8 +3,6 @@
 A task has a name here, is offered by an installed package, or is the user's own, `FILE.py:NAME` (`extensions.py`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial

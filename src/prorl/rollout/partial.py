@@ -4,8 +4,6 @@ A group that waits has responses that have not ended, or has ended and was not n
 beside policy and optimizer, so a resumed run goes on with the same tokens.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial

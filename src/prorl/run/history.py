@@ -5,8 +5,6 @@ these. Each refresh reads only what the journal gained. Whatever the files hold,
 be understood is left out and said in `notes`.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import socket

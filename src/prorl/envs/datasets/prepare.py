@@ -11,8 +11,6 @@ number and the hash of its row, never its tests, which may be megabytes: every p
 that has changed, the verdict is an error and no score.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections import Counter

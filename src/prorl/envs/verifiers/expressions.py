@@ -5,8 +5,6 @@ the LaTeX of `formula.py` and products of units. Reading computes: an expression
 bounds length, depth and values, so the time is linear in the length of the text.
 """
 
-from __future__ import annotations
-
 import re
 from abc import ABC, abstractmethod
 from collections import Counter
