@@ -37,9 +37,7 @@ class Published:
 
     version: int
     copy: Callable[[], Any]  # gives its `Copies`
-    send: Callable[
-        [Sequence[Any], EngineSettings], str | None
-    ]  # straight to engines; returns what has failed
+    send: Callable[[Sequence[Any], EngineSettings], str | None]  # to actors of engines; returns what failed
     prompt: Sequence[int]
     tokens: Sequence[int]
     logps: Sequence[float]

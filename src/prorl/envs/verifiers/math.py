@@ -44,6 +44,7 @@ MAX_TOKENS, MAX_EXPONENT = 60, 20  # for math-verify
 MAX_EXPONENT_IN_FUNCTION = 3  # likewise: functions of sums are expanded
 MAX_LITERAL, MAX_WORD = 15, 3  # likewise: digits and letters in a row
 
+_INTEGER = re.compile(r"-?[0-9]{1,30}")
 _NAME = (
     r"(?:\\?[A-Za-z]+(?:_\{[^{}=<>]*\}|_\w+)?(?:\^\{-1\})?'*(?:\([A-Za-z0-9](?:,\s*[A-Za-z0-9])*\))?"
     r"|\\frac\{d[a-z]?\}\{d[a-z]\}|\| ?[A-Z]{2} ?\||\\(?:angle|vec) ?\{?[A-Za-z]{1,3}\}?)"
@@ -71,6 +72,8 @@ def math_equal(answer: str, gold: str) -> bool:
     """
     if answer == gold:
         return bool(answer.strip())
+    if _INTEGER.fullmatch(answer) and _INTEGER.fullmatch(gold):  # the usual case, in microseconds
+        return int(answer) == int(gold)
     if len(answer) > MAX_CHARS or len(gold) > MAX_CHARS:
         return compact(normalised(answer)) == compact(normalised(gold)) != ""
     return _equal(_without_rounding(normalised(answer)), _without_rounding(normalised(gold)), depth=0)

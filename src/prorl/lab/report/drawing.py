@@ -135,6 +135,7 @@ def curve_traces(model: Drawn, curve: Sequence[Point], panel: int) -> list[Trace
     """A line with its interval as a band, in a panel counted from 0; the first panel's lines are the legend's."""
     shared = _of_model(model, panel)
     ks = [at.k for at in curve]
+    dash = "dot" if model.evaluation.model == BASE else "solid"
     outline = [at.high for at in curve] + [at.low for at in reversed(curve)]
     line = shared | {
         "mode": "lines+markers",
@@ -142,7 +143,7 @@ def curve_traces(model: Drawn, curve: Sequence[Point], panel: int) -> list[Trace
         "y": [at.rate for at in curve],
         "customdata": [(at.low, at.high) for at in curve],
         "hovertemplate": "%{y:.1%} (%{customdata[0]:.1%} to %{customdata[1]:.1%})",
-        "line": {"color": model.color, "width": 2.2, "dash": "dot" if model.color == GREY else "solid"},
+        "line": {"color": model.color, "width": 2.2, "dash": dash},
         "marker": {"color": model.color, "size": 5},
     }
     return [shared | band(shared["name"], model.color, ks + ks[::-1], outline), line]
@@ -150,7 +151,7 @@ def curve_traces(model: Drawn, curve: Sequence[Point], panel: int) -> list[Trace
 
 def dots(model: Drawn, rows: Mapping[str, Point], panel: int) -> Trace:
     """A dot per row with its interval."""
-    symbol = "circle-open" if model.color == GREY else "circle"
+    symbol = "circle-open" if model.evaluation.model == BASE else "circle"
     return _of_model(model, panel) | {
         "mode": "markers",
         "x": [at.rate for at in rows.values()],
