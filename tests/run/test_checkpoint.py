@@ -13,6 +13,7 @@ from prorl.control.state import RunState
 from prorl.envs.files import NoRoomError
 from prorl.run import checkpoint
 from prorl.run.checkpoint import Checkpointer, prune
+from prorl.run.history import read_history
 from prorl.run.journal import EventLog, read_journal
 from prorl.run.process import Interrupt
 from prorl.run.store import RunStore
@@ -190,6 +191,24 @@ def test_an_end_that_cannot_be_saved_is_said(checkpointer, store, event_log, lea
     with pytest.raises(NoRoomError):
         keep.keep(event_log.record(Stopped(step=1, reason="done")), due=True, good_step=0)
     assert saved(store) == {1: "1"}
+
+
+def test_a_write_that_fails_while_a_run_ends_is_not_told_behind_its_end(
+    checkpointer, store, event_log, learner, go
+):
+    keep = checkpointer()
+    go(keep, 1)
+    store.finish_writing()
+    learner.gate.clear()
+    go(keep, 2, failure=FULL)
+    threading.Timer(0.1, learner.gate.set).start()
+    store.interrupt = SimpleNamespace(
+        is_listening=True, wait=lambda text, seconds: setattr(learner, "failure", None)
+    )
+    keep.keep(event_log.record(Stopped(step=2, reason="done")), due=True, good_step=0)
+    assert saved(store) == {1: "1", 2: "2"}
+    assert read_history(store.folder).stopped == "done"
+    assert warnings(store) == []
 
 
 @pytest.mark.parametrize("wait", [True, False])

@@ -250,15 +250,14 @@ class Checkpointer:
         if not self._store.checkpoints():  # a run that cannot even begin to be saved is not worth its time
             raise error
         self._due = time.monotonic() + RETRY
-        self._warn(f"not saved, the run goes on and tries again in {RETRY:.0f} s: {error}")
+        if self._log.state.stopped is None:  # else its end is saved now, and nothing is told behind it
+            self._warn(f"not saved, the run goes on and tries again in {RETRY:.0f} s: {error}")
 
     def _require_room(self) -> None:
         """Raise NoRoomError if the disk has no room for a checkpoint like the newest one."""
-        paths = list(self._store.checkpoints().values())
-        try:
-            size = sum(entry["size"] for entry in read_manifest(paths[-1]).files.values()) if paths else 0
-        except StorageError:  # damaged: it says nothing about the next one
-            return
+        newest, size = list(self._store.checkpoints().values())[-1:], 0
+        with suppress(StorageError):  # a damaged one says nothing about the next
+            size = sum(entry["size"] for path in newest for entry in read_manifest(path).files.values())
         folder, free = self._store.folder, files.free_bytes(self._store.folder)
         if free < MARGIN * size:
             raise NoRoomError(
