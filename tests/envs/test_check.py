@@ -104,3 +104,11 @@ def test_a_reward_function_that_always_fails_does_not_pass_for_free_text():
 
     (first, *_) = check_task(Failing(), problems=2).faults
     assert first == "the verifier fails on an empty response: TypeError: five parameters"
+
+
+def test_a_fault_stays_short_however_much_an_error_says():
+    class Wordy(Biased):
+        def score(self, payload, answer):
+            raise ValueError(payload * 10_000)
+
+    assert max(map(len, check_task(Wordy(), problems=2).faults)) < 300

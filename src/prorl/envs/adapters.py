@@ -77,8 +77,7 @@ def verl_score(
     options = about.get("options") if kind == "choice" else None
     verdict = grade(kind, ground_truth, solution_str, options=options)
     judged = verdict.status != "error"
-    score = verdict.score if judged else 0.0
-    return {"score": score, "answered": float(verdict.answered), "judged": float(judged)}
+    return {"score": verdict.score, "answered": float(verdict.answered), "judged": float(judged)}
 
 
 def _last_text(said: Any) -> str:

@@ -197,7 +197,7 @@ class ProceduralTask(ABC):
         try:
             return verdict_of(self.score(problem.payload, answer), self.pass_threshold)
         except Exception as error:
-            return Verdict(score=0.0, status="error", note=f"{type(error).__name__}: {error}")
+            return Verdict(score=0.0, status="error", note=f"{type(error).__name__}: {error}"[:200])
 
 
 class FixedTask(ABC):

@@ -111,11 +111,10 @@ def judge(payload: Payload, prompt: str, text: str, run: Runner) -> Verdict:
         if tail is None:
             return NO_ANSWER
         response = tail.strip().removeprefix(ANSWER_OPEN).removesuffix(ANSWER_CLOSE).strip()
-        if payload["checkers"] is not None:
-            return published_checkers.verify(
-                payload["checkers"], payload["instructions"], response, prompt=prompt
-            )
-        return verify(payload["instructions"], response, prompt=prompt)
+        asked, checkers = payload["instructions"], payload["checkers"]
+        if checkers is not None:
+            return published_checkers.verify(checkers, asked, response, prompt=prompt)
+        return verify(asked, response, prompt=prompt)
     answer = extract_answer(text)
     if answer is None:
         return NO_ANSWER

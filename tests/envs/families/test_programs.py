@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from prorl.envs.adapters import trl_reward
 from prorl.envs.extract import respond
 from prorl.envs.families.programs import (
     HELD_OUT_PAIRS,
@@ -32,6 +33,7 @@ from prorl.envs.families.programs import (
     value,
 )
 from prorl.envs.sandbox.jobs import CaseResult
+from prorl.envs.sandbox.link import SandboxError
 from prorl.envs.sandbox.sandbox import Sandbox
 from prorl.envs.verifiers.programs import NeedsSandbox
 from support.sandbox_tiers import server_pid
@@ -232,6 +234,16 @@ def test_an_answer_is_run_once_but_again_after_a_failing_sandbox_or_a_stall():
     assert "server lost" in verdicts[0].note
     assert verdicts[1].note == "time"
     assert len(jobs) == 3
+
+
+def test_a_machine_without_a_sandbox_is_told_and_no_verdict():
+    def refuse(job):
+        raise SandboxError("programs cannot be run safely here")
+
+    task = OneLiner()
+    task.run_program = refuse
+    with pytest.raises(SandboxError, match="cannot be run safely"):
+        trl_reward(task)(["?"], [respond("", "x")], index=[0], split=["train"])
 
 
 def test_nothing_of_an_answer_is_run_in_this_process(monkeypatch):

@@ -121,7 +121,7 @@ def describe_needs(requests: Sequence[SourceRequest], folder: Path) -> list[str]
         place = f"from {request.path}" if local else f"from the hub, {source.published}"
         gate = ", gated" if source.gated and not local else ""
         lacking = "there is no such file or folder" if local and not local.exists() else "not prepared"
-        state = "prepared" if _is_prepared(request, folder) else lacking
+        state = lacking if missing([request], folder) else "prepared"
         lines.append(
             f"{source.name} [{source.domain}, {source.use}] {place}; {rows}; licence {source.licence}{gate}; {state}"
             + (f" ({source.note})" if source.note else "")
@@ -147,7 +147,7 @@ def require_prepared(requests: Sequence[SourceRequest], folder: Path, recipe: st
 
 def missing(requests: Sequence[SourceRequest], folder: Path) -> list[str]:
     """The names of those sources that are not prepared as they are asked for now."""
-    return [request.name for request in requests if not _is_prepared(request, folder)]
+    return [one.name for one in requests if read_about(file_of(folder, one.name)).get("asked") != _asked(one)]
 
 
 def passages_of(question: str) -> Iterator[bytes]:
@@ -255,10 +255,6 @@ def _beginning(text: str) -> str:
     line = " ".join(text[: 2 * EXAMPLE_CHARS].encode("utf-8", "backslashreplace").decode().split())
     line = "".join(char if char.isprintable() else "\ufffd" for char in line)
     return line if len(line) <= EXAMPLE_CHARS else line[:EXAMPLE_CHARS] + "…"
-
-
-def _is_prepared(request: SourceRequest, folder: Path) -> bool:
-    return read_about(file_of(folder, request.name)).get("asked") == _asked(request)
 
 
 # One Parquet file per source, whole or not there, and its rows as a task
