@@ -16,6 +16,7 @@ from typing import Any
 
 from prorl.envs.errors import UsageError
 from prorl.envs.extract import extract_answer
+from prorl.envs.sandbox.link import SandboxError
 from prorl.envs.seeds import generator, purpose
 from prorl.envs.types import Problem, Solution, Split, Verdict
 
@@ -190,14 +191,18 @@ class ProceduralTask(ABC):
         return found
 
     def verify(self, problem: Problem, text: str) -> Verdict:
-        """Extract the answer and score it; no answer is wrong, and a `score` that raises or is none is an error."""
-        answer = extract_answer(text)
-        if answer is None:
+        """Extract the answer and score it; no answer is wrong, and a `score` that raises or is none is an error.
+
+        Raises SandboxError: the answer is a program, and this machine has no sandbox.
+        """
+        if (answer := extract_answer(text)) is None:
             return NO_ANSWER
         try:
             return verdict_of(self.score(problem.payload, answer), self.pass_threshold)
+        except SandboxError:
+            raise
         except Exception as error:
-            return Verdict(score=0.0, status="error", note=f"{type(error).__name__}: {error}"[:200])
+            return Verdict(score=0.0, status="error", note=f"{type(error).__name__}: {error}")
 
 
 class FixedTask(ABC):

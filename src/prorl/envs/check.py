@@ -19,6 +19,7 @@ TRICKS = (
 )
 ECHOED_LINES = 12  # of a prompt, from its end; most prompts are shorter
 FEWEST = 4  # different problems that one answer may not solve all of
+MAX_FAULT = 300  # characters; an error may say anything
 FREE_TEXT = "some words and no answer tag"
 SPLIT_ORDER: tuple[Split, ...] = ("train", "ood", "test", "validation")
 
@@ -55,7 +56,7 @@ def check_task(task: Task, problems: int = 20) -> TaskCheck:
     generated = time.perf_counter()
     constant, baseline = constant_baseline(task, asked)
     spent: list[float] = []
-    faults = tuple(dict.fromkeys(_faults(task, asked, constant, baseline, spent)))
+    faults = tuple(dict.fromkeys(one[:MAX_FAULT] for one in _faults(task, asked, constant, baseline, spent)))
     return TaskCheck(
         with_solution=sum(problem.solution is not None for problem in asked),
         baseline=baseline,

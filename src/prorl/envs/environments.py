@@ -65,7 +65,7 @@ class EnvironmentTask(FixedTask):
             awaited(task.score(trace))
             return verdict_of(trace.reward / self._weight if trace.rewards else None)
         except Exception as error:
-            return Verdict(score=0.0, status="error", note=f"{type(error).__name__}: {error}"[:200])
+            return Verdict(score=0.0, status="error", note=f"{type(error).__name__}: {error}")
 
 
 def _obstacle(taskset: Any, tasks: Sequence[Any]) -> str | None:

@@ -11,10 +11,9 @@ from operator import add, floordiv, mod, mul, sub
 from random import Random
 from typing import Any, NamedTuple
 
-from prorl.envs.base import NO_ANSWER, Draft, ProceduralTask, draft
-from prorl.envs.extract import extract_answer
+from prorl.envs.base import Draft, ProceduralTask, draft
 from prorl.envs.sandbox.jobs import Limits
-from prorl.envs.types import Problem, Verdict
+from prorl.envs.types import Verdict
 from prorl.envs.verifiers.programs import OwnSandbox, Runner, Tests, judge_program
 
 Program = tuple[str, ...]
@@ -195,11 +194,6 @@ class OneLiner(ProceduralTask):
         examples = " ".join(f"f({x})={value(expression, x)}" for x in shown)
         payload = _draw_tests(rng, expression, shown)
         return draft(f"{examples} f=?", payload, _working(expression, shown), show(expression))
-
-    def verify(self, problem: Problem, text: str) -> Verdict:
-        """Extract the expression and run it. Raises SandboxError: this machine has no sandbox."""
-        answer = extract_answer(text)
-        return NO_ANSWER if answer is None else self.score(problem.payload, answer)
 
     def score(self, payload: Any, answer: str) -> Verdict:
         """The share of hidden tests passed, remembered, as rollouts of one problem often agree.
