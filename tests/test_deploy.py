@@ -30,10 +30,7 @@ ACTORS = {
     "scontrol": 'if [ "$1" = show ]; then printf "%s\\n" node-a node-b node-c; fi',
     "srun": 'while [ "${1#--}" != "$1" ]; do shift; done; exec "$@"',
     "ray": 'if [ "${RAY_DOWN:-}" ]; then exit 1; fi; case "$*" in *--block*) exec sleep 60 ;; esac',
-    # waits for the nodes, as the real one does
-    "python": """\
-        cat > /dev/null
-        until grep -q '^ray start --head' "$LOG" && grep -q '^ray start --address' "$LOG"; do sleep 0.02; done""",
+    "python": 'cat > /dev/null; until [ "$(grep -c "^ray start" "$LOG")" = 2 ]; do sleep 0.02; done',  # the nodes
     "hostname": """\
         if [ "$1" != --all-ip-addresses ]; then echo 127.0.1.1 && exit; fi
         echo "${ADDRESSES-10.0.0.1 172.17.0.1}\"""",

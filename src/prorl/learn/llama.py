@@ -8,7 +8,7 @@ Dimensions: N tokens, E model width, H query heads, K key heads, D head width, F
 """
 
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -22,6 +22,7 @@ from prorl.learn.packing import Tiles
 _CLASSES = ("LlamaForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM")
 # frequencies of the others depend on the sequence length
 _ROPE_TYPES = ("default", "linear", "llama3", "yarn")
+_number = cache(torch.tensor)  # to convert Python's number takes as long as a small operation with it
 
 
 def unsupported_reason(model: PreTrainedModel) -> str | None:
@@ -142,7 +143,7 @@ def _weight(norm: Any) -> Tensor:
 
 def _over_length(x: Tensor, least: float) -> Tensor:
     length: Tensor = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
-    return torch.square(length).add_(least).rsqrt_()
+    return length.mul_(length).add_(_number(least, device=x.device)).rsqrt_()
 
 
 class _Unit(torch.autograd.Function):

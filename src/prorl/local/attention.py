@@ -3,8 +3,7 @@
 Attention is two pairs of batched matrix products around one softmax. On a CPU this is several times faster than
 `scaled_dot_product_attention` at one query per sequence; the query heads of a group are folded into the query length,
 so keys and values are never repeated. Invariant: the first `length` columns of every suffix are written, the others
-zero. A small model spends half of its time in small operations, so what all layers have in common, and every view, is
-made once for each token or layout.
+zero. Small operations are half of a small model's time, so what layers share, and every view, is made once.
 
 Dimensions: P prompts, B blocks, W slots per block, S = B·W slots, H query heads, K key heads, G = H / K, Y layers,
 L padded prompt length, C capacity of a suffix, D head width, N tokens. A leading 2 is (keys, values).

@@ -29,7 +29,7 @@ from prorl.local.workers import Item, Workers, WorkersError
 from prorl.types import Completion, Request, Sampling, log_probs, token_ids
 
 _AHEAD = 16  # tokens for which random numbers are made at once
-_COMPACT_BELOW = 0.5  # of the slots are alive: dropping the others then pays for copying the caches
+_COMPACT_BELOW = 0.65  # of the slots are alive: dropping the others then pays for copying the caches
 
 
 class DivergedError(ProrlError, FloatingPointError):
