@@ -33,8 +33,8 @@ MAX_LINES = 550
 # tokens 17 (17), states of other versions 4 (4), 19 faults that a ninth found 25 (10), 50 that a tenth found 195
 # (75), rolling out in functions that fit a screen 22 (22). Less by 271 (38) and 151 (35): two readings that only took
 # away. Tests: 2,710.
-CEILINGS = {"src": (30_912, 161), "tests": (34_649, 211)}  # lines and files
-READING_PATH = 11_131  # lines of the core without `APART`
+CEILINGS = {"src": (30_911, 161), "tests": (34_649, 211)}  # lines and files
+READING_PATH = 11_130  # lines of the core without `APART`
 APART = ("api.py", "cli", "learn/base_model.py", "trl.py")
 HELP_SECONDS = 1.5  # of computing: a busy machine must not fail a test
 

@@ -255,8 +255,7 @@ class Checkpointer:
 
     def _require_room(self) -> None:
         """Raise NoRoomError if the disk has no room for a checkpoint like the newest one."""
-        newest = list(self._store.checkpoints().values())[-1:]
-        size = 0
+        newest, size = list(self._store.checkpoints().values())[-1:], 0
         with suppress(StorageError):  # a damaged one says nothing about the next
             size = sum(entry["size"] for path in newest for entry in read_manifest(path).files.values())
         folder, free = self._store.folder, files.free_bytes(self._store.folder)
