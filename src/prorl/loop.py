@@ -212,12 +212,14 @@ def validate(run: Run) -> Validated:
     state, rules = run.state, run.plan.config.validation
     hparams = hparams_now(run.plan, state)
     clock = Stopwatch(run.pulse, within="validation")
+    problems = run.session.tasks.validation_problems("validation", rules.per_domain)
+    seed = derive(run.plan.config.seed, purpose("validation"))
     groups = sample_problems(
         run.session.sampler(run.wait),
-        run.session.tasks.validation_problems("validation", rules.per_domain),
+        problems,
         samples=rules.samples,
         sampling=Sampling(temperature=1.0, top_p=1.0, limit=hparams.response_limit),
-        seed=derive(run.plan.config.seed, purpose("validation")),
+        seeds=[derive(seed, number) for number in range(len(problems))],
         clock=clock,
     )
     threshold = run.session.tasks.pass_threshold

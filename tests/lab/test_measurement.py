@@ -25,7 +25,7 @@ from prorl.lab.evals.evaluation_store import (
 )
 from prorl.lab.evals.problems import LEAST_GUESSES
 from prorl.lab.measurement import (
-    PROBLEMS_AT_A_TIME,
+    BLOCK_PROBLEMS,
     Source,
     ask,
     asked_by,
@@ -108,6 +108,11 @@ BASE = Subject(model="base", step=0, weights="w")
 LOST = ASKED["ood"][:1]  # too few responses for its verifiers to count as out, which are waited for
 WITH_LOST = {"ood": LOST, "test": ASKED["test"]}
 INCIDENT = "engine 0 has died and is replaced"
+
+
+@pytest.fixture(autouse=True)
+def _small_chunks(monkeypatch):
+    monkeypatch.setattr(measurement, "RESPONSES_AT_A_TIME", 1)  # a chunk is a block
 
 
 class Killed(BaseException):
@@ -229,7 +234,7 @@ def test_every_part_is_measured_on_its_own_problems(tmp_path):
     seen = []
     evaluation = measured(tmp_path, watch=lambda done, total: seen.append((done, total)))
     total = sum(map(len, ASKED.values()))
-    assert seen[0] == (PROBLEMS_AT_A_TIME, total)
+    assert seen[0] == (BLOCK_PROBLEMS, total)
     assert (total, total) in seen
     tried = sum(max(LEAST_GUESSES, one.samples) for one in evaluation.problems)
     assert 0 < sum(one.guesses for one in evaluation.problems) <= tried
@@ -239,6 +244,17 @@ def test_every_part_is_measured_on_its_own_problems(tmp_path):
     assert read_evaluation(tmp_path / "base.parquet") == evaluation
     assert [path.name for path in tmp_path.iterdir()] == ["base.parquet"]
     assert measured(tmp_path, seed=2).problems != evaluation.problems  # other responses to the same
+
+
+@pytest.mark.parametrize("responses", [2 * 4 * BLOCK_PROBLEMS, 10**6])
+def test_how_many_are_asked_at_a_time_changes_no_result(tmp_path, monkeypatch, responses):
+    (tmp_path / "other").mkdir()
+    whole, seen = measured(tmp_path), []
+    monkeypatch.setattr(measurement, "RESPONSES_AT_A_TIME", responses)
+    watch = seen.append
+    other = measured(tmp_path / "other", watch=lambda done, _total: watch(done))
+    assert other.problems == whole.problems
+    assert seen[0] == min(responses // 4, len(ASKED["test"]))
 
 
 @pytest.mark.parametrize("chunks", [1, 2, 3])
@@ -291,7 +307,7 @@ def test_an_outage_is_waited_for_without_deadline_where_every_problem_is_a_chunk
     tmp_path, monkeypatch
 ):
     """As with many tries at each: one problem alone might be one that nobody can judge."""
-    monkeypatch.setattr(measurement, "RESPONSES_AT_A_TIME", 1)
+    monkeypatch.setattr(measurement, "BLOCK_RESPONSES", 1)
     of_task = ([one for one in ASKED["test"] if one.task == name][:6] for name in ("word_list", "arithmetic"))
     asked = {"test": [one for pair in zip(*of_task, strict=True) for one in pair]}  # in turn
     judge, phases, waited = Broken(asked["test"]), [], []

@@ -35,7 +35,8 @@ def answer(draw, sample):
 
 def rolled(sampler, draws, *, samples=3, seed=7):
     groups = [Group(draw=draw, problem=problem(draw)) for draw in draws]
-    return roll_out(sampler, groups, samples=samples, sampling=SAMPLING, seed=seed, clock=Stopwatch())
+    seeds = [derive(seed, draw) for draw in draws]
+    return roll_out(sampler, groups, samples=samples, sampling=SAMPLING, seeds=seeds, clock=Stopwatch())
 
 
 @given(st.permutations(range(5)), st.integers(0, 1000), st.booleans())

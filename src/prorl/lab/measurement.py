@@ -2,8 +2,8 @@
 
 Both are evaluations: the same questions to several models, kept below a run's `evals/`. `test` problems are seen by
 nothing in the run; `ood` problems are larger sizes and families never trained. An evaluation takes no run's lock, so
-that a run can be studied while it trains. Problems are asked in chunks, each with its own seed and stored once it is
-done: an interrupted evaluation ends with the results of an uninterrupted one.
+that a run can be studied while it trains. Problems are asked in chunks, each stored once it is done: an interrupted
+evaluation ends with the results of an uninterrupted one.
 """
 
 import shutil
@@ -58,7 +58,8 @@ WEIGHTS = "model.safetensors"
 INCIDENTS = "incidents.jsonl"
 # of a recipe, beside what is of rewards and losses
 OF_TRAINING = {"steps", "sampling.temperature", "sampling.top_p", "optimizer", "kl", "reset", "save"}
-PROBLEMS_AT_A_TIME, RESPONSES_AT_A_TIME = 32, 1024  # of a chunk, whichever is less
+BLOCK_PROBLEMS, BLOCK_RESPONSES = 32, 1024  # of problems whose seeds belong together, whichever is less
+RESPONSES_AT_A_TIME = 2048  # of a chunk, which is whole blocks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -332,14 +333,14 @@ def ask(
     )
     clock, threshold = Stopwatch(pulse, within="measure"), session.tasks.pass_threshold
 
-    def measure(part: Part, problems: Sequence[Problem], *place: str | int) -> Evaluation:
+    def measure(part: Part, problems: Sequence[Problem], seeds: Sequence[int]) -> Evaluation:
         began = time.perf_counter()
         groups = sample_problems(
             session.sampler(wait),
             problems,
             samples=asked.samples,
             sampling=asked.sampling,
-            seed=derive(asked.seed, "measure", purpose(part), *place),
+            seeds=seeds,
             clock=clock,
         )
         found = (problem_result(group, part, threshold(group.problem.task)) for group in groups)
@@ -353,13 +354,13 @@ def ask(
     seconds, failure = 0.0, None
     with ExitStack() as ending, console.progress(f"measuring {subject.model}") as progress:
         ending.callback(_keep_incidents, folder, subject, session.backend)
-        for number, (part, start, problems) in enumerate(_chunks(asked_for, asked.samples)):
-            stored = aside / f"part_{number:03d}.parquet"
+        for part, problems, seeds in _chunks(asked_for, asked):
             done += len(problems)
+            stored = aside / f"{done:06d}.parquet"
             chunk = read_evaluation(stored) if stored.exists() else None
             if chunk is None or not subject.is_same(chunk):
                 try:
-                    chunk = measure(part, problems, start)
+                    chunk = measure(part, problems, seeds)
                 except VerifierError as error:
                     failure = failure or error
                     continue
@@ -369,9 +370,9 @@ def ask(
             rate = asked.samples * len(judged) / seconds
             progress(done, total, f"problems × {asked.samples} responses, {rate:.0f} responses/s")
         unknown = {key: asked_for[key] for key in sorted(asked_for.keys() - judged)}
-        for part, start, problems in _chunks(unknown, asked.samples, least=2):
+        for part, problems, seeds in _chunks(unknown, asked, "again", least=2):
             with suppress(VerifierError):
-                judged |= {one.key: one for one in measure(part, problems, "again", start).problems}
+                judged |= {one.key: one for one in measure(part, problems, seeds).problems}
         if failure and not judged:
             raise failure
         results = with_guesses(
@@ -392,13 +393,18 @@ def ask(
 
 
 def _chunks(
-    asked: Mapping[Key, Problem], samples: int, *, least: int = 1
-) -> Iterator[tuple[Part, int, Sequence[Problem]]]:
-    """Part, number of the first problem within it, and the problems of every chunk: `least`, if there are as many."""
-    size = min(PROBLEMS_AT_A_TIME, max(least, RESPONSES_AT_A_TIME // samples))
-    for part, keys in grouped(asked, lambda key: key[1]).items():
+    problems: Mapping[Key, Problem], asked: Asked, *place: str, least: int = 1
+) -> Iterator[tuple[Part, Sequence[Problem], Sequence[int]]]:
+    """Part, problems and seeds of every chunk; a block has `least` problems, if there are as many."""
+    block = min(BLOCK_PROBLEMS, max(least, BLOCK_RESPONSES // asked.samples))
+    size = block * max(1, RESPONSES_AT_A_TIME // (block * asked.samples))
+    for part, keys in grouped(problems, lambda key: key[1]).items():
+        blocks = range(0, len(keys), block)
+        firsts = [derive(asked.seed, "measure", purpose(part), *place, start) for start in blocks]
+        seeds = [derive(firsts[number // block], number % block) for number in range(len(keys))]
         for start in range(0, len(keys), size):
-            yield part, start, [asked[key] for key in keys[start : start + size]]
+            chosen = slice(start, start + size)
+            yield part, [problems[key] for key in keys[chosen]], seeds[chosen]
 
 
 def _keep_incidents(folder: Path, subject: Subject, backend: Backend) -> None:

@@ -15,7 +15,8 @@ from torch import Tensor
 
 ROWS = 16  # rows are filled up to a multiple of so many: oneDNN makes code for every shape that it meets
 SINCE = (2, 13)
-LARGE = 2**18  # weights, with which oneDNN gains without AVX-512; a call takes 7 µs more than by MKL
+LARGE = 2**18  # weights, with which oneDNN gains without AVX-512; a call takes 7 to 11 µs more than by MKL
+SMALL = 2**20  # multiplications, which MKL does in less time than oneDNN's calls take more
 
 
 def linear(x_NK: Tensor, weight_MK: Tensor, bias_M: Tensor | None = None) -> Tensor:
@@ -37,7 +38,15 @@ def prepared(weight_MK: Tensor, bias_M: Tensor | None) -> Callable[[Tensor], Ten
     if multiply is None:
         return partial(F.linear, weight=weight_MK, bias=bias_M)
     arranged = torch.ops.mkldnn._reorder_linear_weight(weight_MK, None)
-    return lambda x_NK: multiply(x_NK, arranged, bias_M, "none", [], "")
+    few = SMALL // weight_MK.numel() if _alike(*weight_MK.shape, bias_M is not None) else 0
+
+    def product(x_NK: Tensor) -> Tensor:
+        if len(x_NK) <= few:
+            return F.linear(x_NK, weight_MK, bias_M)
+        result: Tensor = multiply(x_NK, arranged, bias_M, "none", [], "")
+        return result
+
+    return product
 
 
 def padded(x: Tensor) -> Tensor:
@@ -72,6 +81,15 @@ def _by_onednn(x_NK: Tensor) -> bool:
 def _product(x_NK: Tensor, weight_MK: Tensor, bias_M: Tensor | None = None) -> Tensor:
     result: Tensor = _onednn()(x_NK, weight_MK, bias_M, "none", [], "")
     return result
+
+
+@cache
+def _alike(outer: int, inner: int, biased: bool) -> bool:
+    """Whether MKL and oneDNN give the same bits for `SMALL` products: both add up one by one, if these are few."""
+    random = partial(torch.randn, generator=torch.Generator().manual_seed(0))
+    weight, bias = random(outer, inner), random(outer) if biased else None
+    few = (random(rows, inner) for rows in range(ROWS, SMALL // weight.numel() + 1, ROWS))
+    return all(torch.equal(F.linear(x, weight, bias), _product(x, weight, bias)) for x in few)
 
 
 @cache

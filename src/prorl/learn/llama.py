@@ -80,15 +80,15 @@ class Layer:
     def heads(self, x_NE: Tensor) -> tuple[Tensor, Tensor]:
         """Queries and keys as rotary pairs, which are complex numbers, N(H+K)(D/2), and values NKD of the input."""
         normed = self._normed(x_NE, self._norms[0])
-        parts = [multiply(normed).unflatten(1, (-1, self.head_width)) for multiply in self._qkv]
+        parts = [multiply(normed).view(len(normed), -1, self.head_width) for multiply in self._qkv]
         if self._fused:
-            heads, values = parts[0].split((parts[0].shape[1] - self.key_heads, self.key_heads), dim=1)
+            heads, values = parts[0].split_with_sizes((parts[0].shape[1] - self.key_heads, self.key_heads), dim=1)
         else:
             heads, values = torch.cat(parts[:2], dim=1), parts[2]
         if self._head_norms:
             heads = _unit(heads, self._head_norms[0]) * self._head_weights
         if self._fused:
-            pairs = torch.view_as_complex(heads.unflatten(-1, (-1, 2)))
+            pairs = heads.view(torch.complex64)
         else:
             pairs = torch.complex(*heads.chunk(2, dim=-1))
         return pairs, values

@@ -114,7 +114,7 @@ class AttentionCache:
         slots = (self._blocks, self._width)
         pairs_BWhR = pairs[: len(self._begin_S)].unflatten(0, slots)
         heads = pairs_BWhR.shape[2] - self._heads
-        queries, keys = pairs_BWhR.split((heads, self._heads), dim=2)
+        queries, keys = pairs_BWhR.split_with_sizes((heads, self._heads), dim=2)
         grouped = queries.unflatten(2, (self._heads, -1))
         torch.mul(grouped, self._rotation_BW1R.unsqueeze(2), out=self._query_BWKGR)
         newest = self.length - 1

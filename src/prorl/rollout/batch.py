@@ -18,6 +18,7 @@ from prorl.algo.dynamic_sampling import is_informative, wave_size
 from prorl.algo.pass_at_k import best_of_k_parts
 from prorl.algo.truncation import truncated_score
 from prorl.control.events import RolloutStats
+from prorl.envs.seeds import derive
 from prorl.envs.types import Problem
 from prorl.rollout.partial import OpenGroup
 from prorl.rollout.pipeline import Sampler, grouped, roll_out
@@ -84,13 +85,14 @@ def collect(
         more = max(0, math.ceil((1 + partial) * size) - len(begun) - len(anew))
         draws = range(fresh, min(end, fresh + more))
         begun += [Group(draw=draw, problem=problem_at(draw)) for draw in (*anew, *draws)]
+        begun.sort(key=attrgetter("draw"))
         fresh, anew = draws.stop, {}
         wave = roll_out(
             sampler,
-            sorted(begun, key=attrgetter("draw")),
+            begun,
             samples=hparams.samples_per_prompt,
             sampling=sampling,
-            seed=seed,
+            seeds=[derive(seed, group.draw) for group in begun],
             clock=clock,
             stop_after=size if partial else None,
         )

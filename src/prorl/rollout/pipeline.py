@@ -24,7 +24,6 @@ from prorl.algo.pass_at_k import pass_at_k
 from prorl.envs.errors import ProrlError, UsageError
 from prorl.envs.extract import ANSWER_CLOSE, ANSWER_OPEN, THINK_CLOSE, THINK_OPEN
 from prorl.envs.mixture import KEPT
-from prorl.envs.seeds import derive
 from prorl.envs.types import Problem, Turn, Verdict
 from prorl.stopwatch import Stopwatch, unheard
 from prorl.types import (
@@ -142,11 +141,11 @@ def roll_out(
     *,
     samples: int,
     sampling: Sampling,
-    seed: int,
+    seeds: Sequence[int],
     clock: Stopwatch,
     stop_after: int | None = None,
 ) -> list[Group]:
-    """Sample `samples` responses to every group's problem and judge each one as soon as it ends.
+    """Sample `samples` responses to every group's problem, with its seed, and judge each one as soon as it ends.
 
     Of a group that was begun the unfinished responses are gone on with, and only those. Once `stop_after` groups
     have ended the others are left unfinished. A prompt that the chat template refuses, or the engine, as one too
@@ -157,11 +156,8 @@ def roll_out(
     """
     engine, judge, wait = sampler.engine, sampler.judge, sampler.wait
     wave = _Wave(sampler, sampling.limit)
-    for group in groups:
-        draw = group.draw
-        wave.ask(
-            group, Request(draw=draw, prompt=(), samples=samples, seed=derive(seed, draw), sampling=sampling)
-        )
+    for group, seed in zip(groups, seeds, strict=True):
+        wave.ask(group, Request(draw=group.draw, prompt=(), samples=samples, seed=seed, sampling=sampling))
     verdicts: dict[int, Verdict] = {}
     finished: Sequence[Completion] | None = None
     while finished is None or finished:
@@ -281,15 +277,15 @@ def sample_problems(
     *,
     samples: int,
     sampling: Sampling,
-    seed: int,
+    seeds: Sequence[int],
     clock: Stopwatch,
 ) -> list[Group]:
-    """Sample and judge `samples` responses to every problem; problems of which none could be judged are left out.
+    """Sample and judge `samples` responses to every problem with its seed; problems of which none could be judged are left out.
 
     Raises VerifierError where none remain.
     """
     asked = [Group(draw=draw, problem=problem) for draw, problem in enumerate(problems)]
-    groups = roll_out(sampler, asked, samples=samples, sampling=sampling, seed=seed, clock=clock)
+    groups = roll_out(sampler, asked, samples=samples, sampling=sampling, seeds=seeds, clock=clock)
     judged = [group for group in groups if any(one.verdict.status != "error" for one in group.rollouts)]
     if groups and not judged:
         note = groups[0].rollouts[0].verdict.note

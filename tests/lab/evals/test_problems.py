@@ -28,7 +28,7 @@ def sat(script, *, threshold=lambda task: 1.0, limit=100, renderer=None):
         PROBLEMS[: len(script)],
         samples=len(script[0]),
         sampling=Sampling(temperature=1.0, top_p=1.0, limit=limit),
-        seed=5,
+        seeds=range(len(script)),
         clock=Stopwatch(),
     )
     return tuple(problem_result(group, "test", threshold(group.problem.task)) for group in groups)
