@@ -17,6 +17,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from importlib.metadata import version
 from itertools import accumulate, count, islice
@@ -248,7 +249,7 @@ def train(
 
     Returns the loss of every step, in nats per token.
     """
-    optimizers = list(_optimizers(model, warmup))
+    optimizers = list(_optimizers(model, warmup, runner.count))
     losses = []
     parts = _parts(examples, warmup.batch_size)
     for step in range(warmup.steps):
@@ -276,22 +277,29 @@ class Muon:
     As `torch.optim.Muon`, but in float32: bfloat16 takes half a second a step on a processor without it.
     """
 
-    def __init__(self, weights: list[nn.Parameter], lr: float) -> None:
+    def __init__(self, weights: list[nn.Parameter], lr: float, threads: int) -> None:
+        """`threads` share the matrices: as many as there are workers, which are idle meanwhile."""
         self.param_groups = [{"lr": lr}]
         self._momenta = [(weight, torch.zeros_like(weight)) for weight in weights]
+        self._threads = threads
 
     @torch.no_grad()
     def step(self) -> None:
         """Apply the gradients."""
         rate = self.param_groups[0]["lr"]
-        for weight, momentum in self._momenta:
-            assert weight.grad is not None, "every matrix of a layer is used"
-            momentum.lerp_(weight.grad, 1 - MOMENTUM)
-            update = orthogonalised(weight.grad.lerp(momentum, MOMENTUM))
+        with ThreadPoolExecutor(self._threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+            updates = pool.map(orthogonalised, (self._direction(*one) for one in self._momenta))
+        for (weight, _), update in zip(self._momenta, updates, strict=True):
             weight.mul_(1 - rate * WEIGHT_DECAY)
             weight.sub_(update, alpha=rate * 0.2 * max(weight.shape) ** 0.5)
 
+    def _direction(self, weight: nn.Parameter, momentum: Tensor) -> Tensor:
+        assert weight.grad is not None, "every matrix of a layer is used"
+        momentum.lerp_(weight.grad, 1 - MOMENTUM)
+        return weight.grad.lerp(momentum, MOMENTUM)
 
+
+@torch.no_grad()
 def orthogonalised(matrix: Tensor) -> Tensor:
     """The matrix with all its singular values near one, by five Newton-Schulz iterations."""
     first, second, third = NEWTON_SCHULZ
@@ -303,12 +311,14 @@ def orthogonalised(matrix: Tensor) -> Tensor:
     return x.mT if matrix.shape[0] > matrix.shape[1] else x
 
 
-def _optimizers(model: PreTrainedModel, warmup: WarmupConfig) -> Iterator[torch.optim.AdamW | Muon]:
+def _optimizers(
+    model: PreTrainedModel, warmup: WarmupConfig, threads: int
+) -> Iterator[torch.optim.AdamW | Muon]:
     """AdamW, and Muon for the matrices of the layers where it is chosen."""
     matrices = [weight for weight in model.base_model.layers.parameters() if weight.dim() == 2]
     chosen = matrices if warmup.optimizer == "muon" else []
     if chosen:
-        yield Muon(chosen, lr=warmup.lr)
+        yield Muon(chosen, lr=warmup.lr, threads=threads)
     others = [weight for weight in model.parameters() if all(weight is not one for one in chosen)]
     yield torch.optim.AdamW(others, betas=BETAS, weight_decay=WEIGHT_DECAY, fused=True)
 

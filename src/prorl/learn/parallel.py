@@ -68,6 +68,8 @@ Function = Callable[[Held, Any], Iterator[Any]]
 class Runner(Protocol):
     """Computes items with the same function."""
 
+    count: int  # of the processes that compute
+
     def run(self, function: Function, items: Sequence[Any], *, gradients: bool = False) -> Iterator[Any]:
         """The one value that `function` yields for each item, in order.
 
@@ -77,6 +79,8 @@ class Runner(Protocol):
 
 class Here:
     """A `Runner` in this process."""
+
+    count = 1
 
     def __init__(self, modules: Sequence[Any]) -> None:
         self._held = Held(modules)
