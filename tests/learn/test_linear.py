@@ -41,8 +41,12 @@ def test_prepared_weights_give_a_row_the_bits_that_it_has_alone(wide, biased, mo
 
 @pytest.mark.skipif(not (fast._onednn() and fast._wide()), reason="another processor")
 def test_prepared_weights_give_the_bits_of_linear():
-    weight, x = random(465, 128), random(3 * ROWS, 128, seed=1)
-    assert torch.equal(prepared(weight, None)(x), linear(x, weight))
+    for inner, outer in [(128, 465), (128, 128), (384, 128)]:
+        weight, bias = random(outer, inner), random(outer, seed=1)
+        for rows in (ROWS, 3 * ROWS, 40 * ROWS):  # of few rows by the one whose calls take less time
+            x = random(rows, inner, seed=2)
+            assert torch.equal(prepared(weight, None)(x), linear(x, weight))
+            assert torch.equal(prepared(weight, bias)(x), linear(x, weight, bias))
 
 
 @pytest.mark.skipif(fast._onednn() is None, reason="another processor")

@@ -15,9 +15,10 @@ from prorl.local import judge
 from prorl.local import workers as workers_module
 from prorl.local.backend import LocalBackend, SyncError
 from prorl.local.engine import LocalEngine, WorkersEngine
-from prorl.local.workers import SharedMemory, Workers, WorkersError
+from prorl.local.workers import SLOTS, SharedMemory, Workers, WorkersError
 from prorl.types import Request, Sampling
 from support.items import (
+    begins,
     collects,
     counts,
     dies_after_its_first_answer,
@@ -276,6 +277,12 @@ def test_the_last_items_wait_for_whichever_worker_is_free_first():
         while told := held.poll(items):
             processes += told
         assert len(set(processes)) == len(processes) == 2
+
+
+def test_the_last_item_begins_first_where_all_gradients_can_wait_to_be_added(held):
+    for count, order in ((SLOTS, [1, 0]), (SLOTS + 1, [0, 1, 2])):
+        began = list(held.run(begins, [None] * count, gradients=True))
+        assert sorted(range(count), key=began.__getitem__) == order
 
 
 def test_what_a_function_raises_is_raised_here(held):

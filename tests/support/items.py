@@ -51,6 +51,11 @@ def lingers(held, seconds):
     time.sleep(seconds)
 
 
+def begins(held, item):
+    """When it begins, by a clock that all processes share."""
+    yield time.monotonic()
+
+
 def counts(held, item):
     """The size of what was sent."""
     yield len(item)

@@ -19,8 +19,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
+from functools import partial
 from importlib.metadata import version
-from itertools import accumulate, count, islice
+from itertools import accumulate, count, islice, starmap
 from pathlib import Path
 from random import Random
 from statistics import fmean
@@ -277,8 +278,8 @@ class Muon:
     As `torch.optim.Muon`, but in float32: bfloat16 takes half a second a step on a processor without it.
     """
 
-    def __init__(self, weights: list[nn.Parameter], lr: float, threads: int) -> None:
-        """`threads` share the matrices: as many as there are workers, which are idle meanwhile."""
+    def __init__(self, weights: list[nn.Parameter], lr: float, threads: int = 1) -> None:
+        """`threads` share the matrices."""
         self.param_groups = [{"lr": lr}]
         self._momenta = [(weight, torch.zeros_like(weight)) for weight in weights]
         self._threads = threads
@@ -287,16 +288,21 @@ class Muon:
     def step(self) -> None:
         """Apply the gradients."""
         rate = self.param_groups[0]["lr"]
-        with ThreadPoolExecutor(self._threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
-            updates = pool.map(orthogonalised, (self._direction(*one) for one in self._momenta))
+        as_here = partial(
+            torch.set_num_threads, torch.get_num_threads()
+        )  # by itself each would take all cores
+        with ThreadPoolExecutor(self._threads, initializer=as_here) as pool:
+            updates = pool.map(orthogonalised, starmap(_direction, self._momenta))
         for (weight, _), update in zip(self._momenta, updates, strict=True):
             weight.mul_(1 - rate * WEIGHT_DECAY)
             weight.sub_(update, alpha=rate * 0.2 * max(weight.shape) ** 0.5)
 
-    def _direction(self, weight: nn.Parameter, momentum: Tensor) -> Tensor:
-        assert weight.grad is not None, "every matrix of a layer is used"
-        momentum.lerp_(weight.grad, 1 - MOMENTUM)
-        return weight.grad.lerp(momentum, MOMENTUM)
+
+def _direction(weight: nn.Parameter, momentum: Tensor) -> Tensor:
+    """The gradient after momentum, which takes it in."""
+    assert weight.grad is not None, "every matrix of a layer is used"
+    momentum.lerp_(weight.grad, 1 - MOMENTUM)
+    return weight.grad.lerp(momentum, MOMENTUM)
 
 
 @torch.no_grad()
@@ -318,7 +324,7 @@ def _optimizers(
     matrices = [weight for weight in model.base_model.layers.parameters() if weight.dim() == 2]
     chosen = matrices if warmup.optimizer == "muon" else []
     if chosen:
-        yield Muon(chosen, lr=warmup.lr, threads=threads)
+        yield Muon(chosen, lr=warmup.lr, threads=threads)  # as many as workers, which are idle meanwhile
     others = [weight for weight in model.parameters() if all(weight is not one for one in chosen)]
     yield torch.optim.AdamW(others, betas=BETAS, weight_decay=WEIGHT_DECAY, fused=True)
 

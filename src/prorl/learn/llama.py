@@ -82,15 +82,13 @@ class Layer:
         normed = self._normed(x_NE, self._norms[0])
         parts = [multiply(normed).view(len(normed), -1, self.head_width) for multiply in self._qkv]
         if self._fused:
-            heads, values = parts[0].split_with_sizes((parts[0].shape[1] - self.key_heads, self.key_heads), dim=1)
+            rotated = parts[0].shape[1] - self.key_heads
+            heads, values = parts[0].split_with_sizes((rotated, self.key_heads), dim=1)
         else:
             heads, values = torch.cat(parts[:2], dim=1), parts[2]
         if self._head_norms:
             heads = _unit(heads, self._head_norms[0]) * self._head_weights
-        if self._fused:
-            pairs = heads.view(torch.complex64)
-        else:
-            pairs = torch.complex(*heads.chunk(2, dim=-1))
+        pairs = heads.view(torch.complex64) if self._fused else torch.complex(*heads.chunk(2, dim=-1))
         return pairs, values
 
     def finish(self, x_NE: Tensor, mixed: Tensor) -> Tensor:

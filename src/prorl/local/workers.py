@@ -183,7 +183,10 @@ class Workers:
 
     def run(self, function: Function, items: Sequence[Any], *, gradients: bool = False) -> Iterator[Any]:
         """As `Runner.run`; workers begin at once, values and gradients are taken as they are asked for."""
-        submitted = [self.submit(function, item, gradient=gradients) for item in items]
+        submitted = [Item(function=function, item=item, gradient=gradients, worker=None) for item in items]
+        # the last first where all gradients can wait to be added: the longest of a warm-up's, which would end alone
+        last_first = gradients and len(items) <= SLOTS * self.count
+        self._waiting += reversed(submitted) if last_first else submitted
         self._deal()
         return self._collect(submitted)
 
@@ -238,7 +241,7 @@ class Workers:
         """
         for depth in (1, 2):
             for worker in self._workers:
-                plenty = depth == 1 or len(self._waiting) >= self.count
+                plenty = depth == 1 or len(self._waiting) > self.count
                 if plenty and worker.ready and len(worker.given) < depth:
                     self._give(worker)
 

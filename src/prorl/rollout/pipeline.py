@@ -280,9 +280,9 @@ def sample_problems(
     seeds: Sequence[int],
     clock: Stopwatch,
 ) -> list[Group]:
-    """Sample and judge `samples` responses to every problem with its seed; problems of which none could be judged are left out.
+    """Sample and judge `samples` responses to every problem, with its seed.
 
-    Raises VerifierError where none remain.
+    Problems of which none could be judged are left out. Raises VerifierError where none remain.
     """
     asked = [Group(draw=draw, problem=problem) for draw, problem in enumerate(problems)]
     groups = roll_out(sampler, asked, samples=samples, sampling=sampling, seeds=seeds, clock=clock)
