@@ -70,6 +70,16 @@ def computing(config: RunConfig, *modules: nn.Module) -> Iterator[Runner]:
         yield workers
 
 
+def begin_imports(config: RunConfig) -> None:
+    """Have the process that workers are forked from import torch while this one does: each takes some seconds."""
+    from prorl.cluster.survey import gpus
+    from prorl.local.judge import fork_server
+
+    on_cpu = config.device == "cpu" or (config.device == "auto" and not gpus()[0])
+    if config.backend != "ray" and on_cpu and worker_count(config) > 1:
+        fork_server("prorl.local.workers")
+
+
 def require_processors(config: RunConfig) -> None:
     """Raises RecipeError for more processes and threads than this machine could ever run, not a cluster's."""
     here = {"threads": config.threads, "workers": config.workers} if config.backend != "ray" else {}

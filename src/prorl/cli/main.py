@@ -1,6 +1,7 @@
 """The program and its commands about runs. Commands import what they need when they run: `--help` answers at once."""
 
 import errno
+import gc
 import os
 import signal
 import sys
@@ -250,6 +251,8 @@ def main() -> None:
         # A bug: the supervisor tells it from an expected failure by the status, and tries again.
         traceback.print_exc()
         sys.exit(CRASHED)
+    finally:
+        gc.freeze()  # or the interpreter would look through all of torch's objects as it ends: a second
 
 
 def _supervise(first: Sequence[str], again: Sequence[str], folder: Path, config: "RunConfig") -> NoReturn:

@@ -26,6 +26,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import fields, replace
+from multiprocessing import forkserver
 from multiprocessing.connection import Connection
 from multiprocessing.connection import wait as wait_for
 from multiprocessing.process import BaseProcess
@@ -73,6 +74,16 @@ def without_main() -> Iterator[None]:
     finally:
         del main["__spec__"]
         main |= kept
+
+
+def fork_server(*modules: str) -> Any:
+    """The context of processes that are forked from one without threads, which begins at once to import these."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([*modules])
+    os.environ |= {**HASHING, **os.environ}
+    with without_main():
+        forkserver.ensure_running()
+    return context
 
 
 def child(

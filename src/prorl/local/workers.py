@@ -11,7 +11,6 @@ from __future__ import annotations
 import ctypes
 import gc
 import mmap
-import multiprocessing
 import os
 import pickle
 import signal
@@ -33,7 +32,7 @@ from torch import Tensor, nn
 from prorl.envs.errors import ProrlError
 from prorl.envs.sandbox.inside.confine import SET_PDEATHSIG, prctl
 from prorl.learn.parallel import Function, Held, without_weights
-from prorl.local.judge import child, replacements
+from prorl.local.judge import child, fork_server, replacements
 from prorl.run.process import machine_memory
 
 ALIGNMENT = 64  # bytes
@@ -149,10 +148,7 @@ class Workers:
             view.copy_(weight.detach())
             weight.data = view
         self._left = [gradient_slots(self._memory.bytes, modules, index) for index in range(count)]
-        # A process without threads that has imported all that workers need, and forks them.
-        self._context = multiprocessing.get_context("forkserver")
-        imports = {type(inner).__module__ for module in modules for inner in module.modules()}
-        self._context.set_forkserver_preload([__name__, *imports])
+        self._context = fork_server(__name__)
         self._arguments = (pickle.dumps(without_weights(*modules)), self._memory.path, threads)
         self._waiting: deque[Item] = deque()
         self._free = [list(range(SLOTS)) for _ in range(count)]
