@@ -1,7 +1,5 @@
 """The model of a step: nothing is lost, more GPUs never hurt, and its limits are those of a calculation by hand."""
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Iterator
 from dataclasses import replace

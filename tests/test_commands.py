@@ -1,7 +1,5 @@
 """What an operator may command, what is refused in one sentence, and commands on whole runs of the fake backend."""
 
-from __future__ import annotations
-
 import shutil
 from dataclasses import replace
 from pathlib import Path

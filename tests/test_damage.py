@@ -3,8 +3,6 @@
 Every case is a real finished run of the fake backend with one bit flipped, read by every reader and resumed.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import random

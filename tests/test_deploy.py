@@ -1,7 +1,5 @@
 """The files of deploy/: linted, and the scripts run for real with Slurm, Ray and prorl played by small programs."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal

@@ -1,7 +1,5 @@
 """The whole loop on the fake backend: real tasks, director, journal and checkpoints, no torch."""
 
-from __future__ import annotations
-
 import json
 from contextlib import closing
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Sampling the next step while this one is learned: what is stale, by how much, and when it is dropped."""
 
-from __future__ import annotations
-
 import re
 from functools import partial
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Our verifiers and reference resets in a real run of TRL's `GRPOTrainer`."""
 
-from __future__ import annotations
-
 import math
 import warnings
 from pathlib import Path

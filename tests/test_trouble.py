@@ -1,7 +1,5 @@
 """Detectors on whole runs of the fake backend: what they do to a run that goes wrong, and what they leave alone."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

@@ -27,7 +27,7 @@ from prorl.envs.sandbox.sandbox import Policy, Sandbox
 from prorl.envs.seeds import derive
 from prorl.envs.types import Split, Task
 from prorl.envs.verifiers.programs import NeedsSandbox, OwnSandbox
-from prorl.machine import begin_imports, computing, device_of, threads_of, worker_count
+from prorl.machine import computing, device_of, threads_of, worker_count
 from prorl.rollout.pipeline import ChatRenderer, Sampler, Wait
 from prorl.run.layout import TOKENIZER
 from prorl.run.process import machine_memory
@@ -271,7 +271,6 @@ def settled(config: RunConfig) -> RunConfig:
         from prorl.cluster.settings import require_packages
 
         require_packages()
-    begin_imports(config)
     device = device_of(config)
     threads = config.threads or max(1, threads_of(config, on_gpu=device.type != "cpu"))
     tasks = dict(config.tasks)

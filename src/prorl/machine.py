@@ -71,12 +71,10 @@ def computing(config: RunConfig, *modules: nn.Module) -> Iterator[Runner]:
 
 
 def begin_imports(config: RunConfig) -> None:
-    """Have the process that workers are forked from import torch while this one does: each takes some seconds."""
-    from prorl.cluster.survey import gpus
+    """Have the process that workers are forked from import torch while this one goes on: it takes seconds."""
     from prorl.local.judge import fork_server
 
-    on_cpu = config.device == "cpu" or (config.device == "auto" and not gpus()[0])
-    if config.backend != "ray" and on_cpu and worker_count(config) > 1:
+    if config.backend == "local" and config.device == "cpu" and worker_count(config) > 1:
         fork_server("prorl.local.workers")
 
 

@@ -24,7 +24,6 @@ from prorl.lab.measurement import checked_tasks, compare_with_base, forget_other
 from prorl.lab.watch.console import Console
 from prorl.lab.watch.scalars import Scalars
 from prorl.loop import Run, train
-from prorl.machine import begin_imports
 from prorl.rollout.partial import InHand
 from prorl.run.checkpoint import Checkpointer
 from prorl.run.journal import EventLog
@@ -150,7 +149,6 @@ def _validated(config: RunConfig, hparams: HParams) -> tuple[object, ...]:
 
 def _session_at(store: RunStore, checkpoint: Checkpoint, config: RunConfig, console: Console) -> Session:
     """All that a recipe needs to go on from a checkpoint."""
-    begin_imports(config)
     require_memory(config)
     held = checkpoint.reached.reference is not None
     if make_plan(config).needs_reference and not held:

@@ -1,7 +1,5 @@
 """The formulas of memory against what torch keeps; where engines and ranks go, and what does not fit."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """`verl_score` in the real verl: its loader of reward functions and its reward managers, on a CPU."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

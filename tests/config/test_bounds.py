@@ -1,7 +1,5 @@
 """No number of a recipe is without a bound, and no default stands in two places."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import MISSING, fields
 from typing import Any

@@ -1,7 +1,5 @@
 """Every key of a recipe with every kind of wrong value: one sentence, status 1, and nothing left on disk."""
 
-from __future__ import annotations
-
 import copy
 import math
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Words, corpora and longest matches; the creativity index by its definition, and models side by side."""
 
-from __future__ import annotations
-
 import json
 import unicodedata
 from statistics import fmean

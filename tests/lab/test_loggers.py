@@ -1,7 +1,5 @@
 """A run's numbers in the real trackers, offline: all of them, once, and on from where it was left."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import sqlite3

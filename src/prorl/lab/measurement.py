@@ -44,7 +44,7 @@ from prorl.lab.evals.problems import Key, Part, ProblemResult, problem_result, w
 from prorl.lab.results import Pair, evaluation_tables, gain_tables, halfway, level_tables, rate_tables
 from prorl.lab.tables import Table, print_tables
 from prorl.lab.watch.console import Console
-from prorl.machine import require_processors
+from prorl.machine import begin_imports, require_processors
 from prorl.rollout.pipeline import VerifierError, grouped, sample_problems
 from prorl.run import layout
 from prorl.run.checkpoint import intact, verify
@@ -76,6 +76,7 @@ def checked_tasks(config: RunConfig, console: Console) -> Mixture:
     Raises RecipeError, DataError or SandboxError: with one sentence that says what to do.
     """
     require_processors(config)
+    begin_imports(config)
     tasks = build.build_tasks(config)
     if not (config.backend == "ray" and config.cluster.judges) and (warning := check_sandbox(config)):
         console.say(warning)

@@ -35,18 +35,12 @@ def prepared(weight_MK: Tensor, bias_M: Tensor | None) -> Callable[[Tensor], Ten
     The weights may be copied: oneDNN arranges them anew in every call of `linear`, and here once.
     """
     multiply = _onednn() if weight_MK.is_cpu and (_wide() or weight_MK.numel() >= LARGE) else None
+    by_mkl = partial(F.linear, weight=weight_MK, bias=bias_M)
     if multiply is None:
-        return partial(F.linear, weight=weight_MK, bias=bias_M)
+        return by_mkl
     arranged = torch.ops.mkldnn._reorder_linear_weight(weight_MK, None)
     few = SMALL // weight_MK.numel() if _alike(*weight_MK.shape, bias_M is not None) else 0
-
-    def product(x_NK: Tensor) -> Tensor:
-        if len(x_NK) <= few:
-            return F.linear(x_NK, weight_MK, bias_M)
-        result: Tensor = multiply(x_NK, arranged, bias_M, "none", [], "")
-        return result
-
-    return product
+    return lambda x_NK: by_mkl(x_NK) if len(x_NK) <= few else multiply(x_NK, arranged, bias_M, "none", [], "")
 
 
 def padded(x: Tensor) -> Tensor:

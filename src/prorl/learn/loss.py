@@ -57,9 +57,8 @@ def score(model: PreTrainedModel, batch: MicroBatch, scoring: Scoring) -> tuple[
         else:
             hidden_RSD = model.base_model(input_ids=batch.tokens_RS, use_cache=False).last_hidden_state
         hidden_ND = hidden_RSD.flatten(0, 1).index_select(0, batch.sources_N)
-        logps_N, entropy_N = token_logprobs(
-            hidden_ND, model.get_output_embeddings(), batch.targets_N, scoring
-        )
+        head = model.get_output_embeddings()
+        logps_N, entropy_N = token_logprobs(hidden_ND, head, batch.targets_N, scoring)
     logps_BT = torch.zeros(batch.mask_BT.shape, device=logps_N.device).masked_scatter(batch.mask_BT, logps_N)
     return logps_BT, entropy_N
 
@@ -128,11 +127,10 @@ def token_logprobs(
         return chunk(hidden_ND, head, targets_N, scoring.temperature)
     chunks = [
         checkpoint(chunk, hidden_nD, head, targets_n, scoring.temperature, use_reentrant=False)
-        for hidden_nD, targets_n in zip(
-            torch.split(hidden_ND, rows), torch.split(targets_N, rows), strict=True
-        )
+        for hidden_nD, targets_n in zip(hidden_ND.split(rows), targets_N.split(rows), strict=True)
     ]
-    return torch.cat([logps_n for logps_n, _ in chunks]), torch.cat([entropy_n for _, entropy_n in chunks])
+    logps, entropies = zip(*chunks, strict=True)
+    return torch.cat(logps), torch.cat(entropies)
 
 
 def check_head(model: PreTrainedModel, scoring: Scoring) -> None:

@@ -180,9 +180,8 @@ class LocalEngine:
         if self._wave is None:
             if not self._queue:
                 return []
-            self._wave = Wave(
-                self._decoder, self._next_rows(), eos_ids=self.settings.eos_ids, version=self.version
-            )
+            rows, ends = self._next_rows(), self.settings.eos_ids
+            self._wave = Wave(self._decoder, rows, eos_ids=ends, version=self.version)
         completions = self._wave.advance()
         if not self._wave.left:
             self._wave = None

@@ -1,7 +1,5 @@
 """The model card: what it says is what the journal says, and nothing in it can become markup."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from pathlib import Path

@@ -130,17 +130,6 @@ def test_the_curves_are_pass_at_k_of_every_model(sections):
     assert list(found[0]["y"]) == pytest.approx(expected)
 
 
-def test_the_heat_map_has_the_bases_easiest_problem_first_in_every_row(tmp_path):
-    sections = shown(tmp_path, BASE, replace(LAST, problems=LAST.problems[::-1]))
-    heat = sections["moved"].figures[0].data[0]
-    assert heat["y"] == ["base", "step 8"]
-    base, last = heat["z"]
-    assert base == sorted(base, reverse=True)
-    assert [hover.split()[1].rstrip(",") for hover in heat["text"][1]] == ["0", "1", "4", "3", "2"]
-    assert last[3] == 0  # always solved
-    assert base[3] == last[4] == min(base)  # never
-
-
 def test_levels_are_curves_and_those_that_are_trained_are_shaded(sections):
     figure, _ = sections["levels"].figures
     (shade,) = figure.layout["shapes"]

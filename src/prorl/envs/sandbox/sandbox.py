@@ -4,8 +4,6 @@
 a kill from outside, is repeated once; only then its result has the status "sandbox_error".
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -45,7 +45,6 @@ ANSWERED = (
     "pass@1 of answered, on the problems that both answered, is not the format; of more tries there is no such "
     "number, as a model that answers less often has fewer of them."
 )
-HEAT_ROW_PIXELS, FRAME_PIXELS = 34, 120
 
 Curves = Sequence[tuple[Drawn, Sequence[Point]]]
 Panels = Mapping[str, Curves]
@@ -226,62 +225,11 @@ def _compared(shown: Shown) -> list[Section]:
             halves = f"The halves are before and after {pair.between.title}."
         notes = (PATTERNS.format(k=k, halves=halves),)
         tables.append(replace(results.pattern_table(found, k), notes=notes))
-    html, figures = paragraph(results.tasks_moved(found, k)), (_heat_map(shown),)
+    moved = paragraph(results.tasks_moved(found, k))
     return [
-        shown.section("moved", "New and lost problems", html, tables=tuple(tables), figures=figures),
+        shown.section("moved", "New and lost problems", moved, tables=tuple(tables)),
         shown.section("solvable", "Newly solvable", solvable_html(pair.moves(*NAMES))),
     ]
-
-
-def _heat_map(shown: Shown) -> Figure:
-    """A column per problem, the easiest for the base first; a row per model; colours on a binary scale of rates."""
-    samples = max(model.evaluation.samples for model in shown.models)
-    x = {"showgrid": False, "title": {"text": "problems, the base's easiest first"}}
-    y = {"type": "category", "autorange": "reversed", "showgrid": False}
-    layout = drawing.panels([PARTS[part] for part in shown.parts], x, y)
-    rates = [4.0**-power for power in range(max(1, round(math.log(samples, 4))))]
-    bar = {
-        "thickness": 12,
-        "outlinewidth": 0,
-        "tickvals": [_depth(rate, samples) for rate in (0, *rates)],
-        "ticktext": ["never", *(f"1/{round(1 / rate)}" if rate < 1 else "always" for rate in rates)],
-    }
-    scale = {"cmin": _depth(0, samples), "cmax": 0, "colorscale": "Viridis", "colorbar": bar}
-    layout["height"] = FRAME_PIXELS + HEAT_ROW_PIXELS * len(shown.models)
-    layout |= {"margin": {"t": 30}, "hovermode": "closest", "coloraxis": scale}
-    return Figure(
-        key=f"{shown.key}-moved-map",
-        title="How often each problem is solved",
-        data=tuple(_heat(shown.models, part, panel, samples) for panel, part in enumerate(shown.parts)),
-        layout=layout,
-        note="One column is one problem; the scale is logarithmic and its lowest colour means never.",
-    )
-
-
-def _heat(models: Sequence[Drawn], part: Part, panel: int, samples: int) -> Trace:
-    by_key = [{problem.key: problem for problem in model.evaluation.of(part)} for model in models]
-    columns = [[found[key] for found in by_key] for key in by_key[0]]
-    columns.sort(key=lambda column: [-one.solved / one.samples for one in (column[0], column[-1])])
-    rows = list(zip(*columns, strict=True))
-    return {
-        "type": "heatmap",
-        "z": [[_depth(one.solved / one.samples, samples) for one in row] for row in rows],
-        "y": [drawing.label(model.evaluation.title) for model in models],
-        "text": [[_hover(one) for one in row] for row in rows],
-        "hovertemplate": "%{text}<extra>%{y}</extra>",
-        "coloraxis": "coloraxis",
-        "ygap": 3,
-        "xaxis": drawing.axis("x", panel),
-        "yaxis": drawing.axis("y", panel),
-    }
-
-
-def _hover(one: ProblemResult) -> str:
-    return f"{drawing.label(one.task)} {one.index}, level {one.level}: {one.solved} of {one.samples}"
-
-
-def _depth(rate: float, samples: int) -> float:
-    return round(math.log2(max(rate, 0.5 / samples)), 3)  # never solved is one step below once
 
 
 # -- answers
@@ -296,9 +244,8 @@ def _answer_section(shown: Shown) -> Section:
         chosen = voting(problems, *voters)
         return curve(chosen, shown.ks, rates_PK=majority_rates(chosen, shown.ks))
 
-    parts = (
-        {one.part for one in voting(*voters)} if shown.ks[-1] > 1 else set()
-    )  # all models vote on the same
+    # all models vote on the same
+    parts = {one.part for one in voting(*voters)} if shown.ks[-1] > 1 else set()
     found = {PARTS[part]: shown.curves(part, vote) for part in PARTS if part in parts}
     note = "How often the most frequent answer of k responses is right, over problems on which all can vote."
     title = "maj@k, mean over domains"
