@@ -288,9 +288,8 @@ class Muon:
     def step(self) -> None:
         """Apply the gradients."""
         rate = self.param_groups[0]["lr"]
-        as_here = partial(
-            torch.set_num_threads, torch.get_num_threads()
-        )  # by itself each would take all cores
+        # by itself each of them would compute with all cores
+        as_here = partial(torch.set_num_threads, torch.get_num_threads())
         with ThreadPoolExecutor(self._threads, initializer=as_here) as pool:
             updates = pool.map(orthogonalised, starmap(_direction, self._momenta))
         for (weight, _), update in zip(self._momenta, updates, strict=True):

@@ -81,7 +81,7 @@ def fork_server(*modules: str) -> Any:
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([*modules])
     os.environ |= {**HASHING, **os.environ}
-    with without_main():
+    with without_main(), suppress(OSError):  # of which whoever starts a process will tell
         forkserver.ensure_running()
     return context
 
