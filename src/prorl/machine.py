@@ -75,7 +75,7 @@ def begin_imports(config: RunConfig) -> None:
     from prorl.local.judge import fork_server
 
     if config.backend == "local" and config.device == "cpu" and worker_count(config) > 1:
-        fork_server("prorl.local.workers")
+        fork_server()
 
 
 def require_processors(config: RunConfig) -> None:

@@ -76,10 +76,10 @@ def without_main() -> Iterator[None]:
         main |= kept
 
 
-def fork_server(*modules: str) -> Any:
-    """The context of processes that are forked from one without threads, which begins at once to import these."""
+def fork_server() -> Any:
+    """The context of worker processes: they are forked from one without threads, which begins to import at once."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([*modules])
+    context.set_forkserver_preload(["prorl.local.workers"])
     os.environ |= {**HASHING, **os.environ}
     with without_main(), suppress(OSError):  # of which whoever starts a process will tell
         forkserver.ensure_running()

@@ -148,7 +148,7 @@ class Workers:
             view.copy_(weight.detach())
             weight.data = view
         self._left = [gradient_slots(self._memory.bytes, modules, index) for index in range(count)]
-        self._context = fork_server(__name__)
+        self._context = fork_server()
         self._arguments = (pickle.dumps(without_weights(*modules)), self._memory.path, threads)
         self._waiting: deque[Item] = deque()
         self._free = [list(range(SLOTS)) for _ in range(count)]
@@ -179,12 +179,11 @@ class Workers:
 
     def run(self, function: Function, items: Sequence[Any], *, gradients: bool = False) -> Iterator[Any]:
         """As `Runner.run`; workers begin at once, values and gradients are taken as they are asked for."""
-        submitted = [Item(function=function, item=item, gradient=gradients, worker=None) for item in items]
         # the last first where all gradients can wait to be added: the longest of a warm-up's, which would end alone
-        last_first = gradients and len(items) <= SLOTS * self.count
-        self._waiting += reversed(submitted) if last_first else submitted
+        way = -1 if gradients and len(items) <= SLOTS * self.count else 1
+        submitted = [self.submit(function, item, gradient=gradients) for item in items[::way]]
         self._deal()
-        return self._collect(submitted)
+        return self._collect(submitted[::way])
 
     def _collect(self, items: Sequence[Item]) -> Iterator[Any]:
         for item in items:
