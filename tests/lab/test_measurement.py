@@ -24,15 +24,7 @@ from prorl.lab.evals.evaluation_store import (
     write_evaluation,
 )
 from prorl.lab.evals.problems import LEAST_GUESSES
-from prorl.lab.measurement import (
-    BLOCK_PROBLEMS,
-    Source,
-    ask,
-    asked_by,
-    between,
-    checked_tasks,
-    require_free_gpus,
-)
+from prorl.lab.measurement import Source, ask, asked_by, between, checked_tasks, require_free_gpus
 from prorl.lab.watch.console import Console
 from prorl.rollout.pipeline import VerifierError, domain_rates
 from prorl.run.journal import read_journal
@@ -104,6 +96,7 @@ NAMES = ("arithmetic", "word_list", "blicket")
 VERIFIERS = {name: make_task(name) for name in NAMES}
 TASKS = Mixture([(task, 1.0) for task in VERIFIERS.values()], seed=3)
 ASKED = questions(TASKS, test=20, ood=4, levels=2)
+SAMPLES = 4
 BASE = Subject(model="base", step=0, weights="w")
 LOST = ASKED["ood"][:1]  # too few responses for its verifiers to count as out, which are waited for
 WITH_LOST = {"ood": LOST, "test": ASKED["test"]}
@@ -112,7 +105,7 @@ INCIDENT = "engine 0 has died and is replaced"
 
 @pytest.fixture(autouse=True)
 def _small_chunks(monkeypatch):
-    monkeypatch.setattr(measurement, "RESPONSES_AT_A_TIME", 1)  # a chunk is a block
+    monkeypatch.setattr(measurement, "RESPONSES_AT_A_TIME", 32 * SAMPLES)
 
 
 class Killed(BaseException):
@@ -174,7 +167,7 @@ def measured(
     )
     sampling = Sampling(temperature=1.0, top_p=1.0, limit=500)
     kinds = {"system_prompt": "", "format": "lenient"}
-    wanted = Asked(questions=asked, sizes={}, samples=4, sampling=sampling, seed=seed, **kinds)
+    wanted = Asked(questions=asked, sizes={}, samples=SAMPLES, sampling=sampling, seed=seed, **kinds)
     return ask(wanted, subject, folder, session, Watched(watch) if watch else quiet(), pulse)
 
 
@@ -234,7 +227,7 @@ def test_every_part_is_measured_on_its_own_problems(tmp_path):
     seen = []
     evaluation = measured(tmp_path, watch=lambda done, total: seen.append((done, total)))
     total = sum(map(len, ASKED.values()))
-    assert seen[0] == (BLOCK_PROBLEMS, total)
+    assert seen[0] == (32, total)
     assert (total, total) in seen
     tried = sum(max(LEAST_GUESSES, one.samples) for one in evaluation.problems)
     assert 0 < sum(one.guesses for one in evaluation.problems) <= tried
@@ -246,7 +239,7 @@ def test_every_part_is_measured_on_its_own_problems(tmp_path):
     assert measured(tmp_path, seed=2).problems != evaluation.problems  # other responses to the same
 
 
-@pytest.mark.parametrize("responses", [2 * 4 * BLOCK_PROBLEMS, 10**6])
+@pytest.mark.parametrize("responses", [1, 64 * SAMPLES, 10**6])
 def test_how_many_are_asked_at_a_time_changes_no_result(tmp_path, monkeypatch, responses):
     (tmp_path / "other").mkdir()
     whole, seen = measured(tmp_path), []
@@ -254,7 +247,7 @@ def test_how_many_are_asked_at_a_time_changes_no_result(tmp_path, monkeypatch, r
     watch = seen.append
     other = measured(tmp_path / "other", watch=lambda done, _total: watch(done))
     assert other.problems == whole.problems
-    assert seen[0] == min(responses // 4, len(ASKED["test"]))
+    assert seen[0] == max(1, min(responses // SAMPLES, len(ASKED["test"])))
 
 
 @pytest.mark.parametrize("chunks", [1, 2, 3])
@@ -307,7 +300,7 @@ def test_an_outage_is_waited_for_without_deadline_where_every_problem_is_a_chunk
     tmp_path, monkeypatch
 ):
     """As with many tries at each: one problem alone might be one that nobody can judge."""
-    monkeypatch.setattr(measurement, "BLOCK_RESPONSES", 1)
+    monkeypatch.setattr(measurement, "RESPONSES_AT_A_TIME", 1)
     of_task = ([one for one in ASKED["test"] if one.task == name][:6] for name in ("word_list", "arithmetic"))
     asked = {"test": [one for pair in zip(*of_task, strict=True) for one in pair]}  # in turn
     judge, phases, waited = Broken(asked["test"]), [], []
@@ -322,7 +315,7 @@ def test_an_outage_is_waited_for_without_deadline_where_every_problem_is_a_chunk
     assert [(one.task, one.index) for one in evaluation.problems] == [
         (one.task, one.index) for one in asked["test"]
     ]
-    assert all(one.samples == 4 for one in evaluation.problems)
+    assert all(one.samples == SAMPLES for one in evaluation.problems)
 
 
 def test_an_evaluation_in_which_nothing_could_be_judged_is_an_error_with_the_verifiers_reason(tmp_path):

@@ -58,8 +58,7 @@ WEIGHTS = "model.safetensors"
 INCIDENTS = "incidents.jsonl"
 # of a recipe, beside what is of rewards and losses
 OF_TRAINING = {"steps", "sampling.temperature", "sampling.top_p", "optimizer", "kl", "reset", "save"}
-BLOCK_PROBLEMS, BLOCK_RESPONSES = 32, 1024  # of problems whose seeds belong together, whichever is less
-RESPONSES_AT_A_TIME = 2048  # of a chunk, which is whole blocks
+RESPONSES_AT_A_TIME = 2048  # of a chunk
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -396,15 +395,11 @@ def ask(
 def _chunks(
     problems: Mapping[Key, Problem], asked: Asked, *place: str, least: int = 1
 ) -> Iterator[tuple[Part, Sequence[Problem], Sequence[int]]]:
-    """Part, problems and seeds of every chunk; a block has `least` problems, if there are as many."""
-    block = min(BLOCK_PROBLEMS, max(least, BLOCK_RESPONSES // asked.samples))
-    size = block * max(1, RESPONSES_AT_A_TIME // (block * asked.samples))
+    """Part, problems and seeds of every chunk, of at least `least` problems if there are as many."""
+    size = max(least, RESPONSES_AT_A_TIME // asked.samples)
     for part, keys in grouped(problems, lambda key: key[1]).items():
-        blocks = range(0, len(keys), block)
-        firsts = [derive(asked.seed, "measure", purpose(part), *place, start) for start in blocks]
-        seeds = [derive(firsts[number // block], number % block) for number in range(len(keys))]
-        for start in range(0, len(keys), size):
-            chosen = slice(start, start + size)
+        seeds = [derive(asked.seed, "measure", purpose(part), *place, number) for number in range(len(keys))]
+        for chosen in (slice(start, start + size) for start in range(0, len(keys), size)):
             yield part, [problems[key] for key in keys[chosen]], seeds[chosen]
 
 

@@ -331,8 +331,13 @@ def _csv_rows(path: Path) -> Iterator[Row | Drop]:
     """Rows by the header; bytes that are no UTF-8 become surrogates, by which the row is dropped later."""
     csv.field_size_limit(MAX_CSV_CELL)
     with path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
-        for row in csv.DictReader(file):
-            yield Drop("more cells than columns", str(row)) if None in row else row
+        reader, begin = csv.DictReader(file, strict=True), 2  # else an open quote takes later rows along
+        try:
+            for row in reader:
+                yield Drop("more cells than columns", str(row)) if None in row else row
+                begin = reader.line_num + 1
+        except csv.Error as error:
+            raise ValueError(f"row at line {begin}: {error}; double the quotes in a cell") from error
 
 
 READERS = {".parquet": _parquet_rows, ".jsonl": _json_rows, ".json": _json_rows, ".csv": _csv_rows}
