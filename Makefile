@@ -19,7 +19,8 @@ frontier: .venv/base  ## a quarter of an hour on two cores: how far up a ladder 
 test test-slow test-evaluations test-cluster chaos: export OMP_NUM_THREADS = 1
 # The hundreds of processes that tests start need not compile the source again.
 test test-slow test-evaluations test-cluster chaos: export PYTHONDONTWRITEBYTECODE =
-test test-slow: SPREAD = --numprocesses=$$(($$(nproc) + 1)) --dist=worksteal  # one more than cores, as tests also wait
+# One process more than cores, as tests also wait, and nine at most. With OMP_NUM_THREADS=1 `nproc` itself says 1.
+test test-slow: SPREAD = --numprocesses=$$(n=$$(env -u OMP_NUM_THREADS nproc); echo $$((n < 8 ? n + 1 : 9))) --dist=worksteal
 test: .venv/dev
 	$(BIN)/pytest -m "not slow and not cluster" $(SPREAD)
 
