@@ -34,7 +34,7 @@ MAX_LINES = 550
 # (75), rolling out in functions that fit a screen 22 (22), small products by MKL, warm-ups that leave fewer cores
 # idle and imports beside a command's own 55 (29), for which a figure of reports went. Less by 271 (38) and 151 (35):
 # two readings that only took away. Tests: 2,710.
-CEILINGS = {"src": (30_909, 161), "tests": (34_642, 211)}  # lines and files
+CEILINGS = {"src": (30_909, 161), "tests": (34_637, 211)}  # lines and files
 READING_PATH = 11_158  # lines of the core without `APART`
 APART = ("api.py", "cli", "learn/base_model.py", "trl.py")
 HELP_SECONDS = 1.5  # of computing: a busy machine must not fail a test
