@@ -49,7 +49,7 @@ def deadline(deadlines: DeadlinesConfig, phase: str, durations: Collection[float
 
 
 class Heartbeat:
-    """Writes which phase the trainer is in, since when, and how long that may take: once per change of phase.
+    """Writes which phase the trainer is in, since when, and how long that may take: at every sign of life.
 
     The file has a fixed size and is written over in place, so a full disk cannot make a healthy trainer look dead.
     """
