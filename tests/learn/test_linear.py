@@ -5,8 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from prorl.learn import linear as fast
-from prorl.learn.linear import LARGE, ROWS, linear, padded, prepared
-from prorl.local.decoder import FEWEST_ROWS
+from prorl.learn.linear import FEWEST_ROWS, LARGE, ROWS, linear, padded, prepared
 
 
 def random(*shape, seed=0):
@@ -32,10 +31,10 @@ def test_prepared_weights_give_a_row_the_bits_that_it_has_alone(wide, biased, mo
     monkeypatch.setattr(fast, "_wide", lambda: wide)  # with AVX2 by oneDNN where the matrix is large
     for inner, outer in [(16, 24), (256, LARGE // 256)]:
         weight, bias = random(outer, inner), random(outer, seed=1) if biased else None
-        multiply, x = prepared(weight, bias), random(5 * ROWS, inner, seed=2)
+        multiply, x = prepared(weight, bias), random(64, inner, seed=2)
         whole = multiply(x)
         torch.testing.assert_close(whole, F.linear(x, weight, bias), rtol=1e-4, atol=1e-4)
-        for rows in (ROWS, 3 * ROWS):
+        for rows in range(FEWEST_ROWS, 64, FEWEST_ROWS):
             assert torch.equal(multiply(x[:rows]), whole[:rows])
 
 
@@ -43,7 +42,7 @@ def test_prepared_weights_give_a_row_the_bits_that_it_has_alone(wide, biased, mo
 def test_prepared_weights_give_the_bits_of_linear():
     for inner, outer in [(128, 465), (128, 128), (384, 128)]:
         weight, bias = random(outer, inner), random(outer, seed=1)
-        for rows in (ROWS, 3 * ROWS, 40 * ROWS):  # of few rows by the one whose calls take less time
+        for rows in (FEWEST_ROWS, ROWS, 3 * ROWS, 40 * ROWS):  # of few rows by the one whose calls take less time
             x = random(rows, inner, seed=2)
             assert torch.equal(prepared(weight, None)(x), linear(x, weight))
             assert torch.equal(prepared(weight, bias)(x), linear(x, weight, bias))

@@ -325,8 +325,7 @@ def test_no_bit_depends_on_what_is_decoded_beside_a_response(heads, key_heads, d
 def test_an_engine_whose_bits_depend_on_the_company_is_told_apart(monkeypatch):
     fewest = decoder.best_width
     monkeypatch.setattr(decoder, "best_width", lambda prompts, cost, *, least: fewest(prompts, cost))
-    monkeypatch.setattr(decoder, "FEWEST_ROWS", 1)
-    for module in linear, attention:
-        monkeypatch.setattr(module, "ROWS", 1)
+    for module in decoder, attention:
+        monkeypatch.setattr(module, "FEWEST_ROWS", 1)
     monkeypatch.setattr(linear, "_onednn", lambda: None)
     assert not engine(qwen2()).is_steady()

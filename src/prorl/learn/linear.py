@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 ROWS = 16  # rows are filled up to a multiple of so many: oneDNN makes code for every shape that it meets
+FEWEST_ROWS = 4  # in decoding; a row has the same bits whatever the rows beside it by MKL, too, from so many on
 SINCE = (2, 13)
 LARGE = 2**18  # weights, with which oneDNN gains without AVX-512; a call takes 7 to 11 µs more than by MKL
 SMALL = 2**20  # multiplications, which MKL does in less time than oneDNN's calls take more
@@ -30,7 +31,7 @@ def linear(x_NK: Tensor, weight_MK: Tensor, bias_M: Tensor | None = None) -> Ten
 
 
 def prepared(weight_MK: Tensor, bias_M: Tensor | None) -> Callable[[Tensor], Tensor]:
-    """As `linear` by these weights, float32 and without gradients, for a multiple of `ROWS` rows, in less time.
+    """As `linear` by these weights, float32 and without gradients, for a multiple of `FEWEST_ROWS`, in less time.
 
     The weights may be copied: oneDNN arranges them anew in every call of `linear`, and here once.
     """
@@ -43,9 +44,9 @@ def prepared(weight_MK: Tensor, bias_M: Tensor | None) -> Callable[[Tensor], Ten
     return lambda x_NK: by_mkl(x_NK) if len(x_NK) <= few else multiply(x_NK, arranged, bias_M, "none", [], "")
 
 
-def padded(x: Tensor) -> Tensor:
-    """Zeros after the rows of `x`, up to a multiple of `ROWS`."""
-    missing = -len(x) % ROWS
+def padded(x: Tensor, multiple: int = ROWS) -> Tensor:
+    """Zeros after the rows of `x`, up to a multiple of so many."""
+    missing = -len(x) % multiple
     return F.pad(x, (*[0, 0] * (x.dim() - 1), 0, missing)) if missing else x
 
 
@@ -82,7 +83,7 @@ def _alike(outer: int, inner: int, biased: bool) -> bool:
     """Whether MKL and oneDNN give the same bits for `SMALL` products: both add up one by one, if these are few."""
     random = partial(torch.randn, generator=torch.Generator().manual_seed(0))
     weight, bias = random(outer, inner), random(outer) if biased else None
-    few = (random(rows, inner) for rows in range(ROWS, SMALL // weight.numel() + 1, ROWS))
+    few = (random(rows, inner) for rows in range(FEWEST_ROWS, SMALL // weight.numel() + 1, FEWEST_ROWS))
     return all(torch.equal(F.linear(x, weight, bias), _product(x, weight, bias)) for x in few)
 
 

@@ -14,11 +14,12 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from prorl.learn.linear import ROWS
+from prorl.learn.linear import FEWEST_ROWS
 
-# positions by which suffixes grow, or an eighth: all of the capacity is computed, as products of matrices that follow
-# each other in memory are up to three times as fast as with gaps between them
-_STEP = 16
+# Positions that AVX-512 adds up side by side: prompts and suffixes are filled up to a multiple, lest sums over them get
+# other bits. Suffixes grow by so many, or an eighth, and all of their capacity is computed, as products of matrices
+# that follow each other in memory are up to three times as fast as with gaps between them.
+PAD_TO = 16
 _SUMMED_AT_ONCE = 128  # positions: longer sums are cut by their length, so padding would change their bits
 
 
@@ -41,7 +42,7 @@ class AttentionCache:
         # minus infinity on padding, zero elsewhere; added even where nothing is padded, as that gives other bits
         self._pad_bias_PL = prompt_kv.new_zeros(padded_PL.shape).masked_fill_(padded_PL, -torch.inf)
         # per layer, 2(BKW)CD
-        self._own_kv = [kv.new_empty(2, 0, _STEP, self._head_width) for kv in prompt_kv]
+        self._own_kv = [kv.new_empty(2, 0, PAD_TO, self._head_width) for kv in prompt_kv]
         self._width = self._blocks = 1
         self.length = 0
 
@@ -66,8 +67,8 @@ class AttentionCache:
         query_BKWGD = torch.view_as_real(query).flatten(-2)
         self._query_of_block = query_BKWGD.flatten(2, 3).flatten(0, 1)
         self._query_of_slot = query_BKWGD.flatten(0, 2)
-        # Mixed values are written by block and read by slot, with rows of zeros to a multiple of ROWS.
-        filled = -(-self._blocks * width // ROWS) * ROWS
+        # Mixed values are written by block and read by slot, with rows of zeros to a multiple of FEWEST_ROWS.
+        filled = -(-self._blocks * width // FEWEST_ROWS) * FEWEST_ROWS
         self._mixed = keys.new_zeros(filled, self._heads * self.groups * self._head_width)
         mixed = self._mixed[: self._blocks * width].view(self._blocks, width, self._heads, -1)
         self._mixed_BKWE = mixed.transpose(1, 2)
@@ -76,7 +77,7 @@ class AttentionCache:
         """Make room for one more token per slot, to be written by `attend` for each layer."""
         capacity = self._own_kv[0].shape[2]
         if self.length == capacity:
-            self._renew(capacity + max(_STEP, capacity // 8 // _STEP * _STEP))
+            self._renew(capacity + max(PAD_TO, capacity // 8 // PAD_TO * PAD_TO))
         rotation = self._table_CR.index_select(0, self._begin_S + self.length)
         self._rotation_BW1R = rotation.view(self._blocks, self._width, 1, -1)
         self._own_bias_C[self.length] = 0.0

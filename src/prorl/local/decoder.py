@@ -22,20 +22,15 @@ from torch import Tensor
 from transformers import DynamicCache, PreTrainedModel
 from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 
-from prorl.learn.linear import padded, prepared
+from prorl.learn.linear import FEWEST_ROWS, padded, prepared
 from prorl.learn.llama import Attend, Layer, attended, hidden_states, rotations
-from prorl.local.attention import AttentionCache
+from prorl.local.attention import PAD_TO, AttentionCache
 from prorl.rollout.pipeline import grouped
 
 # on a CPU, whose cache holds no more, and on a GPU: bounds the activations of prompt computation, not its result
 _PROMPT_TOKENS_AT_ONCE = (512, 2**14)
 # prompt positions whose attention costs a block as much as one more slot costs; measured on a 3M-parameter model
 _POSITIONS_PER_SLOT = 400
-# A matrix product gives every row the same bits whatever the rows beside it, from so many rows on: fewer take other
-# kernels. Prompts are padded to a multiple of PAD_TO, so that vectorised sums over positions fall alike; it is one of
-# ROWS too.
-FEWEST_ROWS = 4
-PAD_TO = 32
 _NEEDED = ("input_ids", "attention_mask", "position_ids", "past_key_values")
 
 
@@ -68,16 +63,15 @@ def pack(row_prompts: Sequence[int], width: int) -> Layout:
 def best_width(row_prompts: Sequence[int], block_cost: float, *, least: int = 1) -> int:
     """The block width of least work, where a slot costs 1 and reading a prompt for a block costs `block_cost`.
 
-    A block is at least `least` slots wide, and there are at least `FEWEST_ROWS` slots in all.
+    A block is at least `least` slots wide.
     """
     counts = Counter(row_prompts)
 
     def blocks(width: int) -> int:
         return sum(-(-count // width) for count in counts.values())
 
-    widths = range(least, max(least + FEWEST_ROWS, *counts.values()) + 1)
-    enough = (width for width in widths if blocks(width) * width >= FEWEST_ROWS)
-    return min(enough, key=lambda width: blocks(width) * (width + block_cost))
+    widths = range(least, max(least, *counts.values()) + 1)
+    return min(widths, key=lambda width: blocks(width) * (width + block_cost))
 
 
 class LlamaDecoder:
@@ -142,12 +136,12 @@ class LlamaDecoder:
 
     def next_logits(self, tokens_S: Tensor, attend: Attend) -> Tensor:
         """Logits after one more token per slot, shape SV."""
-        hidden = hidden_states(self._model, self._layers, padded(tokens_S), attend)
+        hidden = hidden_states(self._model, self._layers, padded(tokens_S, FEWEST_ROWS), attend)
         return self.logits(hidden)[: len(tokens_S)]
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Next-token logits of final hidden states."""
-        return self._head(padded(hidden))[: len(hidden)]
+        return self._head(padded(hidden, FEWEST_ROWS))[: len(hidden)]
 
 
 class LlamaDecoding:
