@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from prorl.learn import linear as fast
-from prorl.learn.linear import FEWEST_ROWS, LARGE, ROWS, linear, padded, prepared
+from prorl.learn.linear import FEW_ROWS, FEWEST_ROWS, LARGE, ROWS, filled, linear, padded, prepared
 
 
 def random(*shape, seed=0):
@@ -31,10 +31,10 @@ def test_prepared_weights_give_a_row_the_bits_that_it_has_alone(wide, biased, mo
     monkeypatch.setattr(fast, "_wide", lambda: wide)  # with AVX2 by oneDNN where the matrix is large
     for inner, outer in [(16, 24), (256, LARGE // 256)]:
         weight, bias = random(outer, inner), random(outer, seed=1) if biased else None
-        multiply, x = prepared(weight, bias), random(64, inner, seed=2)
+        multiply, x = prepared(weight, bias), random(FEW_ROWS, inner, seed=2)
         whole = multiply(x)
         torch.testing.assert_close(whole, F.linear(x, weight, bias), rtol=1e-4, atol=1e-4)
-        for rows in range(FEWEST_ROWS, 64, FEWEST_ROWS):
+        for rows in range(FEWEST_ROWS, FEW_ROWS, FEWEST_ROWS):
             assert torch.equal(multiply(x[:rows]), whole[:rows])
 
 
@@ -42,7 +42,7 @@ def test_prepared_weights_give_a_row_the_bits_that_it_has_alone(wide, biased, mo
 def test_prepared_weights_give_the_bits_of_linear():
     for inner, outer in [(128, 465), (128, 128), (384, 128)]:
         weight, bias = random(outer, inner), random(outer, seed=1)
-        for rows in (FEWEST_ROWS, ROWS, 3 * ROWS, 40 * ROWS):  # of few rows by the one whose calls take less time
+        for rows in (4, 16, 48, 640):  # of few rows by the one whose calls take less time
             x = random(rows, inner, seed=2)
             assert torch.equal(prepared(weight, None)(x), linear(x, weight))
             assert torch.equal(prepared(weight, bias)(x), linear(x, weight, bias))
@@ -83,9 +83,10 @@ def test_autocast_and_other_types_are_left_to_torch():
 
 
 def test_rows_are_filled_up_with_zeros():
-    for shape in [(ROWS,), (ROWS + 1,), (3, 2), (5, 2, 4)]:
+    assert [filled(rows) for rows in (1, 4, 5, 64, 65, 80, 81)] == [4, 4, 8, 64, 80, 80, 96]
+    for shape in [(ROWS,), (ROWS + 1,), (3, 2), (FEW_ROWS + 1, 2, 4)]:
         x = random(*shape)
         whole = padded(x)
-        assert len(whole) % ROWS == 0
+        assert len(whole) == filled(len(x))
         assert torch.equal(whole[: len(x)], x)
         assert not whole[len(x) :].any()

@@ -10,7 +10,7 @@ from transformers import GPTNeoXConfig, GPTNeoXForCausalLM, Qwen2Config, Qwen2Fo
 
 from prorl.envs.errors import UsageError
 from prorl.learn import linear
-from prorl.local import attention, decoder
+from prorl.local import decoder
 from prorl.local.engine import LocalEngine, absorb, row_keys, token_logps, uniform
 from prorl.local.engine import draw as draw_tokens
 from prorl.types import Request, Sampling
@@ -325,7 +325,7 @@ def test_no_bit_depends_on_what_is_decoded_beside_a_response(heads, key_heads, d
 def test_an_engine_whose_bits_depend_on_the_company_is_told_apart(monkeypatch):
     fewest = decoder.best_width
     monkeypatch.setattr(decoder, "best_width", lambda prompts, cost, *, least: fewest(prompts, cost))
-    for module in decoder, attention:
+    for module in decoder, linear:
         monkeypatch.setattr(module, "FEWEST_ROWS", 1)
     monkeypatch.setattr(linear, "_onednn", lambda: None)
     assert not engine(qwen2()).is_steady()

@@ -13,8 +13,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-ROWS = 16  # rows are filled up to a multiple of so many: oneDNN makes code for every shape that it meets
-FEWEST_ROWS = 4  # in decoding; a row has the same bits whatever the rows beside it by MKL, too, from so many on
+# Rows are filled up to a multiple of so many, as oneDNN makes code for every shape that it meets, and few rows to one
+# of FEWEST_ROWS: from so many on a row has the same bits whatever the rows beside it by MKL, too.
+ROWS, FEW_ROWS, FEWEST_ROWS = 16, 64, 4
 SINCE = (2, 13)
 LARGE = 2**18  # weights, with which oneDNN gains without AVX-512; a call takes 7 to 11 µs more than by MKL
 SMALL = 2**20  # multiplications, which MKL does in less time than oneDNN's calls take more
@@ -31,7 +32,7 @@ def linear(x_NK: Tensor, weight_MK: Tensor, bias_M: Tensor | None = None) -> Ten
 
 
 def prepared(weight_MK: Tensor, bias_M: Tensor | None) -> Callable[[Tensor], Tensor]:
-    """As `linear` by these weights, float32 and without gradients, for a multiple of `FEWEST_ROWS`, in less time.
+    """As `linear` by these weights, float32, without gradients and for rows that are `padded`, in less time.
 
     The weights may be copied: oneDNN arranges them anew in every call of `linear`, and here once.
     """
@@ -44,9 +45,15 @@ def prepared(weight_MK: Tensor, bias_M: Tensor | None) -> Callable[[Tensor], Ten
     return lambda x_NK: by_mkl(x_NK) if len(x_NK) <= few else multiply(x_NK, arranged, bias_M, "none", [], "")
 
 
-def padded(x: Tensor, multiple: int = ROWS) -> Tensor:
-    """Zeros after the rows of `x`, up to a multiple of so many."""
-    missing = -len(x) % multiple
+def filled(rows: int) -> int:
+    """How many rows are multiplied where there are so many."""
+    multiple = FEWEST_ROWS if rows <= FEW_ROWS else ROWS
+    return -(-rows // multiple) * multiple
+
+
+def padded(x: Tensor) -> Tensor:
+    """Zeros after the rows of `x`, to as many as are multiplied."""
+    missing = filled(len(x)) - len(x)
     return F.pad(x, (*[0, 0] * (x.dim() - 1), 0, missing)) if missing else x
 
 

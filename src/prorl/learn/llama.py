@@ -176,7 +176,7 @@ Attend = Callable[[int, Tensor, Tensor], Tensor]
 def hidden_states(
     model: PreTrainedModel, layers: Sequence[Layer], tokens_N: Tensor, attend: Attend
 ) -> Tensor:
-    """Final hidden states of N tokens, a multiple of `FEWEST_ROWS`, shape NE."""
+    """Final hidden states of N tokens, a number that is `filled`, shape NE."""
     x_NE = F.embedding(tokens_N, model.model.embed_tokens.weight)
     for index, layer in enumerate(layers):
         x_NE = layer.finish(x_NE, attend(index, *layer.heads(x_NE)))

@@ -14,11 +14,11 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from prorl.learn.linear import FEWEST_ROWS
+from prorl.learn.linear import filled
 
-# Positions that AVX-512 adds up side by side: prompts and suffixes are filled up to a multiple, lest sums over them get
-# other bits. Suffixes grow by so many, or an eighth, and all of their capacity is computed, as products of matrices
-# that follow each other in memory are up to three times as fast as with gaps between them.
+# Positions that AVX-512 adds up side by side: prompts and suffixes are filled up to a multiple, lest bits change.
+# Suffixes grow by so many, or an eighth: all of their capacity is computed, as products of matrices that follow each
+# other in memory are up to three times as fast as with gaps between them.
 PAD_TO = 16
 _SUMMED_AT_ONCE = 128  # positions: longer sums are cut by their length, so padding would change their bits
 
@@ -67,9 +67,9 @@ class AttentionCache:
         query_BKWGD = torch.view_as_real(query).flatten(-2)
         self._query_of_block = query_BKWGD.flatten(2, 3).flatten(0, 1)
         self._query_of_slot = query_BKWGD.flatten(0, 2)
-        # Mixed values are written by block and read by slot, with rows of zeros to a multiple of FEWEST_ROWS.
-        filled = -(-self._blocks * width // FEWEST_ROWS) * FEWEST_ROWS
-        self._mixed = keys.new_zeros(filled, self._heads * self.groups * self._head_width)
+        # Mixed values are written by block and read by slot, with rows of zeros after them.
+        features = self._heads * self.groups * self._head_width
+        self._mixed = keys.new_zeros(filled(self._blocks * width), features)
         mixed = self._mixed[: self._blocks * width].view(self._blocks, width, self._heads, -1)
         self._mixed_BKWE = mixed.transpose(1, 2)
 

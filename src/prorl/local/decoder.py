@@ -61,10 +61,7 @@ def pack(row_prompts: Sequence[int], width: int) -> Layout:
 
 
 def best_width(row_prompts: Sequence[int], block_cost: float, *, least: int = 1) -> int:
-    """The block width of least work, where a slot costs 1 and reading a prompt for a block costs `block_cost`.
-
-    A block is at least `least` slots wide.
-    """
+    """The block width, from `least` on, of least work: a slot costs 1, to read a block's prompt `block_cost`."""
     counts = Counter(row_prompts)
 
     def blocks(width: int) -> int:
@@ -136,12 +133,12 @@ class LlamaDecoder:
 
     def next_logits(self, tokens_S: Tensor, attend: Attend) -> Tensor:
         """Logits after one more token per slot, shape SV."""
-        hidden = hidden_states(self._model, self._layers, padded(tokens_S, FEWEST_ROWS), attend)
+        hidden = hidden_states(self._model, self._layers, padded(tokens_S), attend)
         return self.logits(hidden)[: len(tokens_S)]
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Next-token logits of final hidden states."""
-        return self._head(padded(hidden, FEWEST_ROWS))[: len(hidden)]
+        return self._head(padded(hidden))[: len(hidden)]
 
 
 class LlamaDecoding:

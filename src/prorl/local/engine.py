@@ -20,7 +20,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from prorl.envs.errors import ProrlError, UsageError
-from prorl.learn.linear import FEWEST_ROWS
+from prorl.learn.linear import filled
 from prorl.learn.llama import unsupported_reason
 from prorl.learn.model import context_limit
 from prorl.learn.parallel import Held
@@ -78,7 +78,7 @@ class Wave:
         completions = [self._completion(slot, stopped) for slot, stopped in finished]
         self.left -= len(completions)
         slots = len(self._slot_rows)
-        if 0 < self.left <= min(_COMPACT_BELOW * slots, slots - FEWEST_ROWS):
+        if 0 < self.left <= _COMPACT_BELOW * slots and filled(self.left) < filled(slots):
             self._arrange(self._live_S.nonzero().flatten().tolist())
         return sorted(completions, key=lambda completion: (completion.draw, completion.sample))
 
