@@ -19,7 +19,7 @@ from prorl.run.history import read_history
 from prorl.run.layout import LOCK, hold_lock
 from support.commands import done, prorl, refused, tables, tree
 
-FEW = ("--k", 4, "--per-domain", 2, "--ood", 1, "--per-level", 1)
+FEW = ("--samples", 4, "--per-domain", 2, "--ood", 1, "--per-level", 1)
 
 
 def measured(run: Path, name: str = "evaluation") -> dict[str, Evaluation]:

@@ -33,7 +33,10 @@ def evaluate(
     overrides: Overrides = None,
     against: Annotated[str | None, Option(help="A checkpoint or model; default: the run's base.")] = None,
     recipe: Annotated[str | None, Option(help="Whose problems are asked; default: the run's own.")] = None,
-    k: Annotated[str, Option(help="A list 1,4,16, or the largest of the powers of two.")] = "256",
+    k: Annotated[
+        str | None,
+        Option(help="A list 1,4,16, or the largest of the powers of two; default: 256, or fewer --samples."),
+    ] = None,
     samples: Annotated[
         int | None, Option(min=1, help="Responses per problem; default: the largest k.")
     ] = None,
@@ -55,7 +58,7 @@ def evaluate(
     """
     from prorl.lab.evals.statistics import read_ks
 
-    ks = read_ks(k)
+    ks = read_ks(k or str(min(samples or 256, 256)))
     options = {"per_domain": per_domain, "ood_per_domain": ood, "per_level": per_level}
     options |= {"samples": samples or ks[-1]}
     settings = [f"evaluation.{key}={value}" for key, value in options.items() if value is not None]
