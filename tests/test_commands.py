@@ -77,6 +77,7 @@ def test_what_can_be_typed(words, command, settings, text):
         (["clip.hgh"], "did you mean 'clip.high=VALUE'?"),
         (["note"], "a note needs its text"),
         (["=3"], "'=3' names no hyperparameter"),
+        (["[=3"], "'[=3' names no hyperparameter"),
         (["clip.dual=???"], "Missing mandatory value"),
         (["clip.dual=" + "[" * 3000], "cannot be read"),
         (["kl.coef=${oc.env:HOME}"], "a command says the value itself"),

@@ -336,12 +336,8 @@ def learner_settings(config: RunConfig) -> LearnerSettings:
     """What a recipe fixes about its learner."""
     from prorl.learn.learner import LearnerSettings
 
-    return LearnerSettings(
-        **config.learner.model_dump(),
-        offload=config.cluster.offload,
-        betas=config.optimizer.betas,
-        weight_decay=config.optimizer.weight_decay,
-    )
+    adam = config.optimizer.model_dump(include={"betas", "weight_decay"})
+    return LearnerSettings(**config.learner.model_dump(), **adam, offload=config.cluster.offload)
 
 
 def _renderer(tokens: PreTrainedTokenizerBase, source: str | Path, system: str) -> ChatRenderer:

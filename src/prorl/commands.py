@@ -287,7 +287,7 @@ def require_overrides(config: RunConfig, state: RunState) -> None:
 def _setting(word: str) -> tuple[str, Any]:
     """A key and the value that a recipe would read from the same text."""
     key, _, _ = word.partition("=")
-    if not key:
+    if not key or key.startswith("["):
         raise CommandError(f"{word!r} names no hyperparameter: say KEY=VALUE, as in kl.coef=5e-4")
     if "${" in word:  # it would be read from the environment of whoever reads the command
         raise CommandError(f"{word[:80]!r}: a command says the value itself")

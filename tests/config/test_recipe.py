@@ -67,6 +67,8 @@ def test_what_a_recipe_does_not_say_is_the_default(write):
         ),
         ("extends: nowhere_to_be_found\n", "no recipe 'nowhere_to_be_found'"),
         ("extends: parent\nsampling: [1]\n", "x.yaml: "),  # a list in the place of a section
+        ("extends: parent\nkl: [1]\n", "x.yaml cannot be read"),
+        ("extends: ${base}\n", "x.yaml cannot be read"),
     ],
 )
 def test_a_mistake_in_a_file_is_one_sentence_that_names_it(write, text, told):
@@ -167,12 +169,9 @@ def test_a_child_and_an_override_leave_tasks_out(write):
         ("tasks.zzz=null", "no task 'zzz' to leave out; see its `tasks`"),
         ("tasks.arithmetic=null", "tasks: Dictionary should have at least 1 item"),
         ("steps=???", "Missing mandatory value: steps"),
-        *((odd, "not of the form section.key=value") for odd in ("steps", "=5", "steps 5")),
-        *(
-            (odd, "")
-            for odd in ("name=[", "sampling=3", "sampling.temperature.x=3", "name=${x", "stages.0.at=5")
-        ),
-        ("steps=many", ""),
+        *((odd, "not of the form section.key=value") for odd in ("steps", "=5", "steps 5", "[=1")),
+        *((odd, "") for odd in ("name=[", "sampling=3", "sampling.temperature.x=3", "name=${x")),
+        *((odd, "") for odd in ("stages.0.at=5", "stages.at={}", "steps=many")),
         ("tasks=[arithmetic]", "tasks: a list stands where keys with values are meant"),
         ("tasks.arithmetic.split=test", "`split` is about rows of data, and this task makes its problems"),
         ("tasks.mine={path: rows.jsonl}", "tasks.mine: say how its rows are judged: by `kind` (math"),

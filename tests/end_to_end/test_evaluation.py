@@ -208,13 +208,15 @@ def test_a_model_is_asked_the_problems_of_a_recipe_and_compared_with_a_run(
         (("RUN", "--per-level", 99_999_999_999), "evaluation.per_level"),
         (("RUN", "--k", 8, "--samples", 4), "pass@8 needs as many responses per problem, not 4"),
         (("RUN", "--name", "../up"), "an evaluation cannot be called"),
+        (("RUN", "--samples", 2, "--against", "RUN"), "are one model"),
         (("RUN", "--per-domain", 0, "--ood", 0, "--per-level", 0), "this asks nothing"),
         (("RUN", "evaluation.sampels=3"), "did you mean 'evaluation.samples'?"),
     ],
 )
 def test_mistakes_are_one_sentence(run, arguments, said):
     first = str(arguments[0]).replace("RUN", "tiny")
-    assert said in refused("eval", first, *arguments[1:])
+    others = ("tiny" if one == "RUN" else one for one in arguments[1:])
+    assert said in refused("eval", first, *others)
     assert not (run / "evals" / "evaluation").exists()
 
 

@@ -122,6 +122,7 @@ def test_rows_that_change_between_two_runs_are_prepared_anew(recipe):
         ("tasks.say.path=nowhere.jsonl", "nowhere.jsonl"),
         ("tasks.say.columns.prompt=nothing", "has no column nothing, only chat"),
         ("tasks.say.answer_pattern='('", "answer_pattern is no regular expression"),
+        ("tasks.say.answer_pattern='a{99999999999}'", "answer_pattern is no regular expression"),
     ],
 )
 def test_what_cannot_be_used_is_one_sentence_before_anything_is_trained(

@@ -131,7 +131,7 @@ def _of_tasks(config: RunConfig) -> Iterator[str]:
         if task.answer_pattern is not None:
             try:
                 re.compile(task.answer_pattern)
-            except re.error as error:
+            except (re.error, OverflowError, RecursionError) as error:
                 yield f"tasks.{name}.answer_pattern is no regular expression: {error}"
     drawn = {name: task.weight for name, task in config.tasks.items()}
     if not (any(drawn.values()) and any((drawn | warmup.weights).values())):

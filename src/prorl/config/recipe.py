@@ -132,29 +132,29 @@ def _merge_chain(path: Path, depth: int = 0) -> DictConfig:
         raise RecipeError(f"{path}: `extends` goes deeper than {MAX_EXTENDS}; does a recipe extend itself?")
     try:
         loaded = _with_text_keys(OmegaConf.load(path))
+        if not isinstance(loaded, DictConfig):
+            raise RecipeError(f"{path} is not a mapping of settings")
+        _place(loaded, path.parent)
+        if "name" not in loaded:
+            loaded.name = path.stem
+        parent = loaded.pop("extends", None)
+        if parent is None:
+            return loaded
+        return merge(_merge_chain(_find(str(parent), path.parent), depth + 1), loaded, str(path))
     except (YAMLError, OmegaConfBaseException, RecursionError, ValueError, OSError) as error:
         raise RecipeError(f"{path} cannot be read as YAML settings: {_first_line(error)}") from None
-    if not isinstance(loaded, DictConfig):
-        raise RecipeError(f"{path} is not a mapping of settings")
-    _place(loaded, path.parent)
-    if "name" not in loaded:
-        loaded.name = path.stem
-    parent = loaded.pop("extends", None)
-    if parent is None:
-        return loaded
-    return merge(_merge_chain(_find(str(parent), path.parent), depth + 1), loaded, str(path))
 
 
 def _checked(recipe: DictConfig, overrides: Sequence[str], source: str) -> RunConfig:
-    for override in overrides:
-        key, equals, value = override.partition("=")
-        if not equals or not key:
-            raise RecipeError(f"override {override!r} is not of the form section.key=value")
-        if value.strip() == "{}" and OmegaConf.is_dict(OmegaConf.select(recipe, key)):
-            raise RecipeError(
-                f"override {override!r} changes nothing: say which keys of {key} to set or leave out"
-            )
     try:
+        for override in overrides:
+            key, equals, value = override.partition("=")
+            if not equals or not key or key.startswith("["):
+                raise RecipeError(f"override {override!r} is not of the form section.key=value")
+            if value.strip() == "{}" and OmegaConf.is_dict(OmegaConf.select(recipe, key)):
+                raise RecipeError(
+                    f"override {override!r} changes nothing: say which keys of {key} to set or leave out"
+                )
         said = OmegaConf.from_dotlist(list(overrides))
         OmegaConf.to_container(said, throw_on_missing=True)  # or ??? would be as if nothing were said
         asked = _with_text_keys(said)

@@ -111,13 +111,7 @@ STEP: tuple[Metric, ...] = (
         "rollout_stats.length", "sampling", "response length", unit="tokens", form=".1f", shown=ALL, usual=8.0
     ),
     Metric(
-        "rollout_stats.truncated",
-        "sampling",
-        "truncated",
-        chart="truncated",
-        form=PERCENT,
-        shown=("panel", "table"),
-        usual=0.0,
+        "rollout_stats.truncated", "sampling", "truncated", form=PERCENT, shown=("panel", "table"), usual=0.0
     ),
     Metric("rollout_stats.unanswered", "sampling", "no answer", chart="truncated"),
     _share_of_draws("accepted", "informative"),

@@ -47,7 +47,6 @@ class Verdict:
     status: Status
     note: str = ""  # why, in a few words: "no answer", "not a number", "deadline"
     answered: bool = True  # whether the response held an answer in the form asked for, right or wrong
-    seconds: float = 0.0
 
 
 class Task(Protocol):

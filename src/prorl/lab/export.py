@@ -57,12 +57,7 @@ class Exported:
 
 
 def export(
-    folder: Path,
-    target: Path,
-    *,
-    step: int | None = None,
-    dtype: Dtype | None = None,
-    say: Callable[[str], None],
+    folder: Path, target: Path, *, step: int | None, dtype: Dtype | None, say: Callable[[str], None]
 ) -> int:
     """Export the checkpoint of `step`, by default the newest whole one, into the new folder `target`.
 

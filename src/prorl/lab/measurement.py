@@ -185,6 +185,8 @@ def evaluate(
     folder, ks = (out or where) / name, ks if asked.samples > 1 else (1,)
     with held(folder, asked.rules()):
         base = _base(source, against, console)
+        if base is not None and base.model == source.model:
+            raise ProrlError(f"{model} and {against} are one model: say another one with --against")
         # The model first: its trainer may delete it soon.
         after = _measured(source, asked, folder, tasks, config, console)
         before = None if base is None else _measured(base, asked, folder, tasks, config, console)
@@ -325,6 +327,7 @@ def ask(
         with Stopwatch(pulse).phase(WAITING):
             time.sleep(seconds)
 
+    sampler = session.sampler(wait)
     path = model_file(folder, subject.model)
     aside = path.with_suffix(".parts")
     aside.mkdir(exist_ok=True)
@@ -336,12 +339,7 @@ def ask(
     def measure(part: Part, problems: Sequence[Problem], seeds: Sequence[int]) -> Evaluation:
         began = time.perf_counter()
         groups = sample_problems(
-            session.sampler(wait),
-            problems,
-            samples=asked.samples,
-            sampling=asked.sampling,
-            seeds=seeds,
-            clock=clock,
+            sampler, problems, samples=asked.samples, sampling=asked.sampling, seeds=seeds, clock=clock
         )
         found = (problem_result(group, part, threshold(group.problem.task)) for group in groups)
         return evaluation(problems=tuple(found), seconds=time.perf_counter() - began)
@@ -376,7 +374,7 @@ def ask(
         if failure and not judged:
             raise failure
         results = with_guesses(
-            session.sampler(wait),
+            sampler,
             [judged[key] for key in asked_for if key in judged],
             asked_for,
             seed=asked.seed,

@@ -272,7 +272,7 @@ class LocalJudge:
         task = f" ({worker.running[0][1].task})" if worker.running else ""
         self._replaced[failure + task] += 1
         if worker.running:
-            self._settle(worker, _error(failure, self._now() - worker.since))
+            self._settle(worker, _error(failure))
         self._waiting.extendleft(reversed(worker.running))
 
     def _start_failed(self, failure: str) -> None:
@@ -352,22 +352,20 @@ def serve(connection: Connection[Any, Any], factory: bytes, memory: int) -> None
 
 
 def _verdict(verifier: Verifier, problem: Problem, text: str) -> Verdict:
-    begin = time.perf_counter()
     try:
         verdict = verifier(problem, text)
         if not isinstance(verdict, Verdict):
             raise TypeError(f"the verifier returned {type(verdict).__name__}, not a Verdict")
         score, note = float(verdict.score), storable(verdict.note[:MAX_NOTE])
     except BaseException as error:  # a verifier may well call sys.exit
-        return _error(f"{type(error).__name__}: {error}", time.perf_counter() - begin)
-    seconds = time.perf_counter() - begin
+        return _error(f"{type(error).__name__}: {error}")
     if not 0.0 <= score <= 1.0:
-        return _error(f"score {score} is outside [0, 1]", seconds)
-    return replace(verdict, score=score, note=note, seconds=seconds)
+        return _error(f"score {score} is outside [0, 1]")
+    return replace(verdict, score=score, note=note)
 
 
-def _error(failure: str, seconds: float) -> Verdict:
-    return Verdict(score=0.0, status="error", note=storable(failure[:MAX_NOTE]), seconds=seconds)
+def _error(failure: str) -> Verdict:
+    return Verdict(score=0.0, status="error", note=storable(failure[:MAX_NOTE]))
 
 
 def _settle_in() -> None:

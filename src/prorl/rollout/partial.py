@@ -5,7 +5,7 @@ beside policy and optimizer, so a resumed run goes on with the same tokens.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from operator import itemgetter
 from pathlib import Path
@@ -126,8 +126,7 @@ def _write(groups: Sequence[OpenGroup], folder: Path) -> None:
                 "logps": completion.logps.tobytes(),
                 "finish": completion.finish,
                 "version": completion.policy_version,
-                # without its seconds, the only thing here that is another each time
-                "verdict": verdict and {name: getattr(verdict, name) for name in verdict_types},
+                "verdict": verdict and asdict(verdict),
             }
             rows.append(drawn | row)
     schema = pa.schema(

@@ -13,6 +13,7 @@ intervals. The verdicts are those that would have come at once.
 from __future__ import annotations
 
 import time
+from array import array
 from collections import defaultdict
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -26,18 +27,7 @@ from prorl.envs.extract import ANSWER_CLOSE, ANSWER_OPEN, THINK_CLOSE, THINK_OPE
 from prorl.envs.mixture import KEPT
 from prorl.envs.types import Problem, Turn, Verdict
 from prorl.stopwatch import Stopwatch, unheard
-from prorl.types import (
-    Completion,
-    Engine,
-    Group,
-    Judge,
-    JudgeOutError,
-    Request,
-    Rollout,
-    Sampling,
-    log_probs,
-    token_ids,
-)
+from prorl.types import Completion, Engine, Group, Judge, JudgeOutError, Request, Rollout, Sampling
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -51,6 +41,8 @@ FIRST_WAIT, LONGEST_WAIT = 5.0, 60.0  # seconds; doubled from one to the other
 TODAY = """{%- macro strftime_now(form) -%}
 {{ form|replace("%Y", "2024")|replace("%m", "07")|replace("%d", "26")|replace("%b", "Jul")|replace("%B", "July") }}
 {%- endmacro %}"""
+
+_EMPTY = Completion(draw=0, sample=0, tokens=array("i"), logps=array("f"), finish="length", policy_version=0)
 
 Thing = TypeVar("Thing")
 Key = TypeVar("Key", bound=Hashable)
@@ -242,15 +234,7 @@ class _Wave:
 
 
 def _not_begun(request: Request, version: int) -> list[Completion]:
-    nothing = Completion(
-        draw=request.draw,
-        sample=0,
-        tokens=token_ids(()),
-        logps=log_probs(()),
-        finish="length",
-        policy_version=version,
-    )
-    return [replace(nothing, sample=sample) for sample in request.numbers]
+    return [replace(_EMPTY, draw=request.draw, sample=one, policy_version=version) for one in request.numbers]
 
 
 def _rest(whole: Request, unfinished: Collection[Completion]) -> Iterator[Request]:

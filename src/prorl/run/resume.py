@@ -6,7 +6,7 @@ problems; what only rounds differently, as another version of torch does, is sai
 
 import glob
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import replace
 from functools import reduce
@@ -87,25 +87,18 @@ def resume(
     again = [event for event in told_again if not isinstance(event, Resumed)]
     again += [warned for warned in told if warned not in again]
     begun = replace(begun, step=state.step, environment=environment)
-    _return_to(store, checkpoint, log, state, [begun, *again])
-    _restore(store, learner, checkpoint, state)
+    _return_to(store, learner, checkpoint, log, state, [begun, *again])
 
 
 def roll_back(
-    store: RunStore,
-    learner: Learner,
-    log: EventLog,
-    checkpoint: Checkpoint,
-    *,
-    tell: Callable[[RunState], Event],
+    store: RunStore, learner: Learner, log: EventLog, at: Checkpoint, *, tell: Callable[[RunState], Event]
 ) -> None:
     """Return a running run to a checkpoint, as `resume` would.
 
     Journal and `log` go on from there, at last with what `tell` says of the state that this led to.
     """
-    _, state, again = _led_to(store, checkpoint)
-    _return_to(store, checkpoint, log, state, [*again, tell(reduce(evolve, again, state))])
-    _restore(store, learner, checkpoint, log.state)
+    _, state, again = _led_to(store, at)
+    _return_to(store, learner, at, log, state, [*again, tell(reduce(evolve, again, state))])
 
 
 def branch(
@@ -196,18 +189,17 @@ def _led_to(store: RunStore, checkpoint: Checkpoint) -> tuple[list[Event], RunSt
 
 
 def _return_to(
-    store: RunStore, checkpoint: Checkpoint, log: EventLog, state: RunState, events: Sequence[Event]
+    store: RunStore, learner: Learner, at: Checkpoint, log: EventLog, state: RunState, events: list[Event]
 ) -> None:
-    """Cut the journal back and go on with these events, at once: a kill must not give back what was undone."""
-    store.rewind(checkpoint, [to_record(event) for event in events])
+    """Cut the journal back and go on with these events, at once: a kill must not give back what was undone.
+
+    Then load policy, optimizer and reference.
+    """
+    store.rewind(at, [to_record(event) for event in events])
     log.state = state
     for event in events:
         log.take_in(event)
-
-
-def _restore(store: RunStore, learner: Learner, checkpoint: Checkpoint, state: RunState) -> None:
-    """Policy, optimizer and reference."""
-    learner.restore(checkpoint.path)
-    if state.reference is not None:
-        folder = store.reference_folder(state.reference.name)  # whole: `latest_checkpoint`
+    learner.restore(at.path)
+    if log.state.reference is not None:
+        folder = store.reference_folder(log.state.reference.name)  # whole: `latest_checkpoint`
         learner.reset_reference(folder, clear_optimizer=False)

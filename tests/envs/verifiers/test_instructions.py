@@ -74,6 +74,9 @@ def test_nulls_are_absent_zeros_are_kept_and_floats_of_tables_are_counts():
     validate(Instruction(id="punctuation:no_comma", kwargs={"num_words": None, "keywords": None}))
     span = {"prompt_to_repeat": "abc def", "n_start": 0, "n_end": 3}
     assert score("new:copy_span_idx", span, "abc") == 1
+    assert score("new:copy_span_idx", span | {"prompt_to_repeat": ["abc def"]}, "abc") == 1
+    nowhere = {"keyword": "…", "n": 1, "m": 9}  # of no word at all no place is the right one
+    assert score("keywords:keyword_specific_position", nowhere, "One two.") == 0
     assert score("detectable_format:number_bullet_lists", {"num_bullets": 0}, WIND) == 1
     five = {"num_words": 5.0, "relation": "at least"}
     assert score("length_constraints:number_words", five, WIND) == 1

@@ -13,7 +13,7 @@ OPENING = Limits(seconds=30.0, memory_bytes=2 << 30, output_bytes=8 << 20)
 
 # the private tests of a LiveCodeBench row as `[{input, output}, …]`
 PACKED = """
-import base64, json, pickle, zlib
+import base64, itertools, json, pickle, zlib
 
 def opened(packed, max_tests, max_test_chars, max_total_chars):
     tests = pickle.loads(zlib.decompress(base64.b64decode(packed)))
@@ -22,13 +22,9 @@ def opened(packed, max_tests, max_test_chars, max_total_chars):
     tests = [{"input": test["input"], "output": test["output"]} for test in tests]
     tests = [test for test in tests if len(json.dumps(test)) <= max_test_chars]
     count = min(len(tests), max_tests)
-    kept, room = [], max_total_chars
-    for test in (tests[position * len(tests) // count] for position in range(count)):
-        room -= len(json.dumps(test))
-        if room < 0:
-            break
-        kept.append(test)
-    return kept
+    spread = [tests[position * len(tests) // count] for position in range(count)]
+    totals = itertools.accumulate(len(json.dumps(test)) for test in spread)
+    return [test for test, total in zip(spread, totals) if total <= max_total_chars]
 """
 # the test of a HumanEval+ row as `[[arguments, what the solution returns, expected, tolerance], …]`
 ASSERTS = """

@@ -46,6 +46,9 @@ SHOWN = ("prompt", "solution", "history")
 
 _WORD = re.compile(r"\w+")
 
+Progress = Callable[[str, int], None]
+"""Is told the name of a source and how many of its rows have been read."""
+
 
 @dataclass(slots=True, kw_only=True)
 class SourceReport:
@@ -65,11 +68,7 @@ class SourceReport:
 
 
 def prepare(
-    requests: Sequence[SourceRequest],
-    folder: Path,
-    progress: Callable[[str, int], None],
-    *,
-    run: Runner | None = None,
+    requests: Sequence[SourceRequest], folder: Path, progress: Progress, *, run: Runner | None = None
 ) -> tuple[SourceReport, ...]:
     """Prepare every requested source into `folder`, evaluation sets first; what was kept and dropped, as requested.
 
@@ -171,11 +170,7 @@ def _digest(text: str) -> bytes:
 
 
 def _usable_rows(
-    request: SourceRequest,
-    run: Runner,
-    passages: Counter[bytes],
-    progress: Callable[[str, int], None],
-    report: SourceReport,
+    request: SourceRequest, run: Runner, passages: Counter[bytes], progress: Progress, report: SourceReport
 ) -> Iterator[dict[str, str | None]]:
     """The usable rows of one source as the file holds them, counted in `report` while they pass."""
     layout, seen = resolve(request).layout, set[bytes]()
@@ -318,7 +313,7 @@ class DatasetTask(FixedTask):
             raise DataError(f"{path} is missing: prepare it first, `prorl data prepare RECIPE`") from None
         except ArrowInvalid as error:
             raise DataError(f"{path} is damaged ({error}): delete it and prepare it again") from error
-        self._own = own
+        self._reward = load_reward(own) if own else None  # what is wrong with it shows now
         self.run_program: Runner = OwnSandbox()
         self._group: tuple[int, list[str]] = (-1, [])
         splits = self._file.read(columns=["split"])["split"].combine_chunks()
@@ -360,8 +355,8 @@ class DatasetTask(FixedTask):
             column = self._file.read_row_group(number, columns=["payload"])["payload"]
             self._group = (number, column.to_pylist())
         payload = json.loads(self._group[1][offset])
-        if self._own is not None:
-            return load_reward(self._own)(text, payload["row"], payload["gold"])
+        if self._reward is not None:
+            return self._reward(text, payload["row"], payload["gold"])
         return judge(payload, problem.prompt, text, self.run_program)
 
     @cached_property

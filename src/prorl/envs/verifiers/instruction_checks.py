@@ -273,8 +273,8 @@ def same_first_and_last(response: str) -> bool:
 
 def word_at(response: str, *, keyword: str, n: int, m: int) -> bool:
     """The m-th word of the n-th sentence, both counted from 1, is the keyword."""
-    found = sentences(response)
-    return len(found) >= n and words(found[n - 1])[m - 1 : m] == words(keyword)[:1]
+    found, wanted = sentences(response), words(keyword)[:1]
+    return bool(wanted) and len(found) >= n and words(found[n - 1])[m - 1 : m] == wanted
 
 
 def bullets(response: str, *, num_bullets: int) -> bool:

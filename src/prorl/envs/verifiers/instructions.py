@@ -77,18 +77,13 @@ def _text(value: Any) -> str:
 def _verbatim(value: Any) -> str:
     """A text of which every character counts, positions included: not stripped."""
     _text(value)
-    return str(value)
+    return str(value if isinstance(value, str) else value[0])
 
 
 def _texts(value: Any) -> tuple[str, ...]:
     if not isinstance(value, list | tuple) or not value:
         raise ValueError("must be a list of texts that is not empty")
     return tuple(_text(item) for item in value)
-
-
-def _handed(value: Any) -> str:
-    """A text that the response only has to repeat: its words are no words of its own."""
-    return _text(value)
 
 
 def _letter(value: Any) -> str:
@@ -98,6 +93,7 @@ def _letter(value: Any) -> str:
     return value.strip()
 
 
+_handed = partial(_text)  # that the response only has to repeat: its words are no words of its own
 _Reader = Callable[[Any], Any]
 _READERS: Mapping[str, _Reader] = {name: reader for reader, names in (  # of an argument, unless a rule has its own
     (_whole, "N num_bullets n_start min_words"),

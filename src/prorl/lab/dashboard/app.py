@@ -96,7 +96,7 @@ class Dashboard(Starlette):
 
     def __init__(self, root: Path, *, token: str | None, hosts: Iterable[str] = ()) -> None:
         answers = [
-            Route("/", self.runs),
+            Route("/", self.run),
             Route("/run/{name:path}", self.run),
             Route("/overlay", self.overlay),
             Route("/events/{name:path}", self.events),
@@ -112,13 +112,9 @@ class Dashboard(Starlette):
         self._assets = {name: asset_path(name) for name in (PLOTLY, "page.js", "page.css")}
         self._assets |= {path.name: path for path in OWN.iterdir()}
 
-    async def runs(self, _request: Request) -> Response:
-        """The list of runs, which `events` fills."""
-        return HTMLResponse(page("prorl", [], live=True))
-
     async def run(self, request: Request) -> Response:
-        """The page of a run, which `events` fills."""
-        name, _ = await self._find(request)
+        """The page of a run, or of the list of runs, which `events` fills."""
+        name = (await self._find(request))[0] if request.path_params else "prorl"
         return HTMLResponse(page(name, [], live=True))
 
     async def overlay(self, request: Request) -> Response:

@@ -77,7 +77,11 @@ class Evaluations:
         elif (status := self._process.poll()) is not None:
             self._process = None
             self._made.seek(0)
-            self.sections = self._failure() if status else SECTIONS.validate_json(self._made.read())
+            if status:
+                why = f"The measurements in {self._folder / EVALS} cannot be shown; the server's terminal says why."
+                self.sections = [Section(key="boundary", title="Boundary", html=paragraph(why, tone="bad"))]
+            else:
+                self.sections = SECTIONS.validate_json(self._made.read())
 
     def close(self) -> None:
         """End the child process if there is one."""
@@ -85,13 +89,6 @@ class Evaluations:
             self._process.kill()
             self._process.wait()
         self._made.close()
-
-    def _failure(self) -> list[Section]:
-        place = self._folder / EVALS
-        html = paragraph(
-            f"The measurements in {place} cannot be shown; the server's terminal says why.", tone="bad"
-        )
-        return [Section(key="boundary", title="Boundary", html=html)]
 
 
 class RunPage:

@@ -88,23 +88,17 @@ def _work(runs: Sequence[RunHistory]) -> Rows:
     yield "state", [run.state for run in runs]
     begun = [run if len(run.steps) else None for run in runs]
 
-    def total(name: str) -> Callable[[RunHistory], float]:
-        return lambda run: run.steps.total(name)
+    def total(*names: str) -> Callable[[RunHistory], float]:
+        return lambda run: sum(map(run.steps.total, names))
 
     seconds, tokens = total("seconds.total"), total("rollout_stats.sampled_tokens")
+    busy = total("seconds.generate", "seconds.learn")
     yield "steps", _numbers(COUNT, begun, lambda run: run.step)
     yield "hours in steps", _numbers(REAL, begun, lambda run: seconds(run) / 3600)
     yield "responses sampled", _numbers(COUNT, begun, total("rollout_stats.rollouts"))
     yield "tokens sampled", _numbers(COUNT, begun, tokens)
     yield "tokens sampled per second", _numbers(COUNT, begun, lambda run: ratio(tokens(run), seconds(run)))
-    yield "overhead", _numbers(SHARE, begun, _overhead)
-
-
-def _overhead(run: RunHistory) -> float | None:
-    """Share of the time in steps that was neither generation nor learning."""
-    busy = run.steps.total("seconds.generate") + run.steps.total("seconds.learn")
-    share = ratio(busy, run.steps.total("seconds.total"))
-    return None if share is None else 1 - share
+    yield "overhead", _numbers(SHARE, begun, lambda run: ratio(seconds(run) - busy(run), seconds(run)))
 
 
 def _validation(found: Sequence[Validated | None]) -> Rows:

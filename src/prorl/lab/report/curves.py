@@ -386,20 +386,11 @@ def t_interval(values: Sequence[float]) -> tuple[float, float]:
 @cache
 def t_quantile(freedom: int) -> float:
     """The t for which P(|T| ≤ t) = 0.95, T of Student's distribution with `freedom` degrees."""
-    low, high = 0.0, math.pi / 2
-    for _ in range(60):  # halvings of the angle: the limit of double precision
-        middle = (low + high) / 2
-        low, high = (middle, high) if _share_within(middle, freedom) < 0.95 else (low, middle)
-    return math.tan(low) * math.sqrt(freedom)
+    from mpmath import MPContext
 
+    mp = MPContext()  # of its own: pages are made in threads, and the precision of a context is everybody's
 
-def _share_within(angle: float, freedom: int) -> float:
-    """P(|T| ≤ tan(angle) · √freedom): Abramowitz and Stegun, 26.7.3 for odd and 26.7.4 for even degrees."""
-    odd = freedom % 2
-    term = math.cos(angle) if odd else 1.0
-    total = 0.0
-    for power in range(odd, freedom - 1, 2):
-        total += term
-        term *= math.cos(angle) ** 2 * (power + 1) / (power + 2)
-    share = math.sin(angle) * total
-    return 2 / math.pi * (angle + share) if odd else share
+    def outside(t: Any) -> Any:
+        return mp.betainc(freedom / 2, 0.5, 0, freedom / (freedom + t * t), regularized=True)
+
+    return float(mp.findroot(lambda t: outside(t) - 0.05, 2))

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import json
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
-from itertools import islice
-from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -67,7 +66,7 @@ def read_records(path: Path) -> list[Mapping[str, Any]]:
     """The first records of a file, each text once; a line that is not whole or no record is passed over."""
     found: dict[tuple[str, str], Mapping[str, Any]] = {}
     with path.open("rb") as file:
-        for line in islice(file, LINES):
+        for line in itertools.islice(file, LINES):
             try:
                 record = json.loads(line)
                 found.setdefault((str(record["prompt"]), str(record["response"])), record)
@@ -82,12 +81,8 @@ def _domain(record: Mapping[str, Any]) -> str:
 
 def in_turn(items: Iterable[T], group: Callable[[T], str], most: int) -> list[T]:
     """At most so many items: the first of each group, then the second of each, and so on."""
-    seen: Counter[str] = Counter()
-    ranked = []
-    for item in items:
-        ranked.append((seen[group(item)], item))
-        seen[group(item)] += 1
-    return [item for _, item in sorted(ranked, key=itemgetter(0))[:most]]
+    turns: defaultdict[str, Iterator[int]] = defaultdict(itertools.count)
+    return sorted(items, key=lambda item: next(turns[group(item)]))[:most]
 
 
 def _card(step: int | None, records: Sequence[Mapping[str, Any]]) -> str:

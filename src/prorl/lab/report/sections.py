@@ -19,13 +19,11 @@ REPORT = "report.html"
 
 def sections(runs: Sequence[RunHistory]) -> list[Section]:
     """Everything a page about these runs says; what needs a run's own page is left out where there are several."""
-    worked = _of_each(runs, measured)
-    lineage = _of_each(runs, lineage_section)
-    summary = summary_section(runs)
-    if len(runs) > 1:
+    summary, several = summary_section(runs), len(runs) > 1
+    if several:
         summary = replace(summary, tables=tuple(comparison(runs)))
-        return [summary, *worked, *curve_sections(runs), *lineage, recipe_section(runs)]
-    stored = [*boundary_sections(runs[0]), rollout_section(runs[0].folder)]
+    stored = [] if several else [*boundary_sections(runs[0]), rollout_section(runs[0].folder)]
+    worked, lineage = (_of_each(runs, tell) for tell in (measured, lineage_section))
     return [summary, *worked, *curve_sections(runs), *stored, *lineage, recipe_section(runs)]
 
 

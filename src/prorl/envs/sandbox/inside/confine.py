@@ -186,6 +186,7 @@ _LOAD, _EQUAL, _GREATER, _AT_LEAST, _RETURN = 0x20, 0x15, 0x25, 0x35, 0x06  # BP
 _X32_BIT = 0x40000000
 _KILL, _ALLOW, _ERRNO = 0x80000000, 0x7FFF0000, 0x00050000
 _Line = tuple[int, int, int, int]  # instruction, lines to skip if true, if false, operand
+_ENDS: list[_Line] = [(_RETURN, 0, 0, _ALLOW), (_RETURN, 0, 0, _ERRNO | errno.EPERM)]  # allowed, refused
 
 
 def assemble(machine: str) -> bytes:
@@ -220,8 +221,7 @@ def _only_own_limits(number: int) -> list[_Line]:
         (_EQUAL, 0, 3, 0),
         (_LOAD, 0, 0, _ARG2 + 4),
         (_EQUAL, 0, 1, 0),
-        (_RETURN, 0, 0, _ALLOW),
-        (_RETURN, 0, 0, _ERRNO | errno.EPERM),
+        *_ENDS,
     ]
 
 
@@ -231,8 +231,7 @@ def _only_plain_fcntl(number: int) -> list[_Line]:
         (_LOAD, 0, 0, _ARG1),
         (_EQUAL, 1, 0, _F_DUPFD_CLOEXEC),
         (_GREATER, 1, 0, _LAST_PLAIN_FCNTL),
-        (_RETURN, 0, 0, _ALLOW),
-        (_RETURN, 0, 0, _ERRNO | errno.EPERM),
+        *_ENDS,
     ]
 
 
@@ -244,10 +243,5 @@ def _only_listed(column: int) -> list[_Line]:
     lows = [number for number in numbers if number - 1 not in numbers]
     highs = [number for number in numbers if number + 1 not in numbers]
     for low, high in zip(lows, highs, strict=True):
-        lines += [
-            (_GREATER, 3, 0, high),
-            (_AT_LEAST, 0, 1, low),
-            (_RETURN, 0, 0, _ALLOW),
-            (_RETURN, 0, 0, _ERRNO | errno.EPERM),
-        ]
+        lines += [(_GREATER, 3, 0, high), (_AT_LEAST, 0, 1, low), *_ENDS]
     return lines

@@ -124,7 +124,8 @@
     const headers = { "content-type": "application/json", authorization: `Bearer ${sessionStorage.getItem(TOKEN)}` };
     try {
       const answer = await fetch(`/command/${page}`, { method: "POST", headers, body: JSON.stringify({ words, yes }) });
-      const { said } = await answer.json();
+      const text = await answer.text();
+      const said = text.startsWith("{") ? JSON.parse(text).said : text;
       if (answer.status === 409 && confirm(`${said.split(":")[0]}. Give this command?`)) return command(words, true);
       tell(said, answer.ok ? "good" : "bad");
       return answer.ok;
