@@ -12,7 +12,7 @@ from types import MappingProxyType
 from prorl.envs.base import NO_ANSWER, ProceduralTask
 from prorl.envs.datasets.prepare import DatasetTask
 from prorl.envs.errors import UsageError, nearest
-from prorl.envs.extensions import Extension, find, installed_tasks, load_task
+from prorl.envs.extensions import Extension, find, installed_tasks, load_reward, load_task
 from prorl.envs.extract import THINK_CLOSE
 from prorl.envs.families.chains import DigitAlgebra, OperatorChain, StrandEdits, VariableTrace
 from prorl.envs.families.gym import ROWS, ReasoningGym
@@ -84,6 +84,8 @@ def make_verifier(spec: VerifierSpec) -> Callable[[Problem, str], Verdict]:
     own = spec.own
     tasks: dict[str, Task] = {name: make_task(name, own=own.get(name)) for name in spec.tasks}
     tasks |= {name: DatasetTask(name, spec.data, own.get(name)) for name in spec.datasets}
+    for name in own.keys() & set(spec.datasets):
+        load_reward(own[name])  # what is wrong with it shows now
     sandbox = OwnSandbox(spec.policy)
     for task in tasks.values():
         if isinstance(task, NeedsSandbox):

@@ -313,7 +313,7 @@ class DatasetTask(FixedTask):
             raise DataError(f"{path} is missing: prepare it first, `prorl data prepare RECIPE`") from None
         except ArrowInvalid as error:
             raise DataError(f"{path} is damaged ({error}): delete it and prepare it again") from error
-        self._reward = load_reward(own) if own else None  # what is wrong with it shows now
+        self._own = own
         self.run_program: Runner = OwnSandbox()
         self._group: tuple[int, list[str]] = (-1, [])
         splits = self._file.read(columns=["split"])["split"].combine_chunks()
@@ -355,8 +355,8 @@ class DatasetTask(FixedTask):
             column = self._file.read_row_group(number, columns=["payload"])["payload"]
             self._group = (number, column.to_pylist())
         payload = json.loads(self._group[1][offset])
-        if self._reward is not None:
-            return self._reward(text, payload["row"], payload["gold"])
+        if self._own is not None:
+            return load_reward(self._own)(text, payload["row"], payload["gold"])
         return judge(payload, problem.prompt, text, self.run_program)
 
     @cached_property
