@@ -81,6 +81,11 @@ class Completion:
     policy_version: int  # where several have written it, of the first
 
 
+NOT_BEGUN = Completion(
+    draw=0, sample=0, tokens=token_ids(()), logps=log_probs(()), finish="length", policy_version=0
+)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rollout:
     """One completion with its text and verdict: one record, never parallel lists."""

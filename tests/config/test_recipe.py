@@ -67,7 +67,7 @@ def test_what_a_recipe_does_not_say_is_the_default(write):
         ),
         ("extends: nowhere_to_be_found\n", "no recipe 'nowhere_to_be_found'"),
         ("extends: parent\nsampling: [1]\n", "x.yaml: "),  # a list in the place of a section
-        ("extends: parent\nkl: [1]\n", "x.yaml cannot be read"),
+        ("extends: parent\nkl: [1]\n", "x.yaml: "),
         ("extends: ${base}\n", "x.yaml cannot be read"),
     ],
 )

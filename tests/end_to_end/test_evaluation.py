@@ -214,9 +214,7 @@ def test_a_model_is_asked_the_problems_of_a_recipe_and_compared_with_a_run(
     ],
 )
 def test_mistakes_are_one_sentence(run, arguments, said):
-    first = str(arguments[0]).replace("RUN", "tiny")
-    others = ("tiny" if one == "RUN" else one for one in arguments[1:])
-    assert said in refused("eval", first, *others)
+    assert said in refused("eval", *(str(one).replace("RUN", "tiny") for one in arguments))
     assert not (run / "evals" / "evaluation").exists()
 
 

@@ -31,10 +31,10 @@ def test_prepared_weights_give_a_row_the_bits_that_it_has_alone(wide, biased, mo
     monkeypatch.setattr(fast, "_wide", lambda: wide)  # with AVX2 by oneDNN where the matrix is large
     for inner, outer in [(16, 24), (256, LARGE // 256)]:
         weight, bias = random(outer, inner), random(outer, seed=1) if biased else None
-        multiply, x = prepared(weight, bias), random(FEW_ROWS, inner, seed=2)
+        multiply, x = prepared(weight, bias), random(5 * ROWS, inner, seed=2)
         whole = multiply(x)
         torch.testing.assert_close(whole, F.linear(x, weight, bias), rtol=1e-4, atol=1e-4)
-        for rows in range(FEWEST_ROWS, FEW_ROWS, FEWEST_ROWS):
+        for rows in range(FEWEST_ROWS, FEW_ROWS + 1, FEWEST_ROWS):
             assert torch.equal(multiply(x[:rows]), whole[:rows])
 
 

@@ -75,6 +75,7 @@ def test_a_wait_with_an_end_ends_without_a_verdict_too(judge):
     assert time.monotonic() - begun >= 0.05
     ((ticket, verdict),) = judge.poll(wait=True, within=DEADLINE)
     assert (ticket, verdict.status) == (0, "ok")
+    assert time.monotonic() - begun >= 0.3
 
 
 @pytest.mark.parametrize(

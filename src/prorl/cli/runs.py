@@ -58,7 +58,7 @@ def evaluate(
     """
     from prorl.lab.evals.statistics import read_ks
 
-    ks = read_ks(k or str(min(samples or 256, 256)))
+    ks = read_ks(str(min(samples or 256, 256)) if k is None else k)
     options = {"per_domain": per_domain, "ood_per_domain": ood, "per_level": per_level}
     options |= {"samples": samples or ks[-1]}
     settings = [f"evaluation.{key}={value}" for key, value in options.items() if value is not None]

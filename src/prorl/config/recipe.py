@@ -174,14 +174,14 @@ def _checked(recipe: DictConfig, overrides: Sequence[str], source: str) -> RunCo
 def merge(base: DictConfig, top: DictConfig, source: str) -> DictConfig:
     """Settings on top of others; what replaces a schedule or a model takes nothing of the old one's form or shape."""
     base = base.copy()
-    for key in ("optimizer.lr", "kl.coef"):
-        old, new = OmegaConf.select(base, key), OmegaConf.select(top, key)
-        if OmegaConf.is_dict(old) and OmegaConf.is_dict(new) and ("points" in old) != ("points" in new):
-            OmegaConf.update(base, key, None)  # another form of schedule replaces it
-    if OmegaConf.select(top, "model.path") not in (None, OmegaConf.select(base, "model.path")):
-        for key in ("model.shape", "model.parameters"):  # of another model
-            OmegaConf.update(base, key, None)
     try:
+        for key in ("optimizer.lr", "kl.coef"):
+            old, new = OmegaConf.select(base, key), OmegaConf.select(top, key)
+            if OmegaConf.is_dict(old) and OmegaConf.is_dict(new) and ("points" in old) != ("points" in new):
+                OmegaConf.update(base, key, None)  # another form of schedule replaces it
+        if OmegaConf.select(top, "model.path") not in (None, OmegaConf.select(base, "model.path")):
+            for key in ("model.shape", "model.parameters"):  # of another model
+                OmegaConf.update(base, key, None)
         merged = OmegaConf.merge(base, top)
     except (TypeError, OmegaConfBaseException) as error:
         said: Any = OmegaConf.to_container(top)

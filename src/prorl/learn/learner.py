@@ -110,8 +110,13 @@ class TorchLearner:
             # Only now: a rank never holds more than one model that is not sharded.
             reference.load_state_dict(copy.deepcopy(model.state_dict(keep_vars=True)), assign=True)
         self.runner: Runner = Here(self.modules)  # computes the passes; may be replaced
-        adam = {name: getattr(settings, name) for name in ("betas", "eps", "weight_decay")}
-        self._optimizer = GuardedAdamW(model.named_parameters(), self._ranks, **adam)
+        self._optimizer = GuardedAdamW(
+            model.named_parameters(),
+            self._ranks,
+            betas=settings.betas,
+            eps=settings.eps,
+            weight_decay=settings.weight_decay,
+        )
 
     def begin_update(
         self, batch: Batch, hparams: HParams, beat: Callable[[], None] = unheard
@@ -136,13 +141,14 @@ class TorchLearner:
         old = [self._old_logps(share, scoring, beat) for share in shares]
         totals: list[Tensor] = []
         norms: list[float | None] = []
-        step = partial(Pass, hparams=hparams, scoring=scoring, pad_id=self._pad_id)
+        given = partial(Pass, hparams=hparams, scoring=scoring, pad_id=self._pad_id)
 
         def compute(share: Share, old_logps: Sequence[Tensor | None]) -> Iterator[Tensor]:
             first = all(norm is None for norm in norms)
-            given = partial(step, denominator=share.action_tokens, first=first)
-            pairs = zip(share.passes, old_logps, strict=True)
-            passes = [given(rows=rows, old_logps=logps) for rows, logps in pairs]
+            passes = [
+                given(rows=rows, old_logps=logps, denominator=share.action_tokens, first=first)
+                for rows, logps in zip(share.passes, old_logps, strict=True)
+            ]
             self._optimizer.zero_grad()
             return self.runner.run(gradient, passes, gradients=True)
 

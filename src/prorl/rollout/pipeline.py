@@ -13,7 +13,6 @@ intervals. The verdicts are those that would have come at once.
 from __future__ import annotations
 
 import time
-from array import array
 from collections import defaultdict
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -27,7 +26,7 @@ from prorl.envs.extract import ANSWER_CLOSE, ANSWER_OPEN, THINK_CLOSE, THINK_OPE
 from prorl.envs.mixture import KEPT
 from prorl.envs.types import Problem, Turn, Verdict
 from prorl.stopwatch import Stopwatch, unheard
-from prorl.types import Completion, Engine, Group, Judge, JudgeOutError, Request, Rollout, Sampling
+from prorl.types import NOT_BEGUN, Completion, Engine, Group, Judge, JudgeOutError, Request, Rollout, Sampling
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -41,8 +40,6 @@ FIRST_WAIT, LONGEST_WAIT = 5.0, 60.0  # seconds; doubled from one to the other
 TODAY = """{%- macro strftime_now(form) -%}
 {{ form|replace("%Y", "2024")|replace("%m", "07")|replace("%d", "26")|replace("%b", "Jul")|replace("%B", "July") }}
 {%- endmacro %}"""
-
-_EMPTY = Completion(draw=0, sample=0, tokens=array("i"), logps=array("f"), finish="length", policy_version=0)
 
 Thing = TypeVar("Thing")
 Key = TypeVar("Key", bound=Hashable)
@@ -234,7 +231,8 @@ class _Wave:
 
 
 def _not_begun(request: Request, version: int) -> list[Completion]:
-    return [replace(_EMPTY, draw=request.draw, sample=one, policy_version=version) for one in request.numbers]
+    nothing = replace(NOT_BEGUN, draw=request.draw, policy_version=version)
+    return [replace(nothing, sample=sample) for sample in request.numbers]
 
 
 def _rest(whole: Request, unfinished: Collection[Completion]) -> Iterator[Request]:
