@@ -23,13 +23,12 @@ import sys
 import textwrap
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import fields, replace
 from multiprocessing import forkserver
 from multiprocessing.connection import Connection
 from multiprocessing.connection import wait as wait_for
-from multiprocessing.process import BaseProcess
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -86,33 +85,50 @@ def fork_server() -> Any:
     return context
 
 
-def child(
-    context: Any, name: str, target: Callable[..., None], *arguments: object
-) -> tuple[Connection[Any, Any], BaseProcess]:
-    """Start a process with one end of a pipe and the arguments. Returns the other end and the process; a message of
-    which it takes nothing for `SEND_SECONDS` raises OSError, and a part of it may be in the pipe."""
-    ours, theirs = context.Pipe()
-    os.environ |= {**HASHING, **os.environ}
-    process = context.Process(target=target, args=(theirs, *arguments), name=name, daemon=True)
-    with without_main():
-        process.start()
-    theirs.close()
-    with socket.socket(fileno=os.dup(ours.fileno())) as end:
-        end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", SEND_SECONDS, 0))
-    return ours, process
+class Child:
+    """A process and our end of a pipe to it. A message of which it takes nothing for `SEND_SECONDS` raises OSError,
+    and a part of it may be in the pipe."""
+
+    def __init__(self, context: Any, name: str, target: Callable[..., None], *arguments: object) -> None:
+        """Start it with the other end and the arguments."""
+        self.connection, theirs = context.Pipe()
+        os.environ |= {**HASHING, **os.environ}
+        self.process = context.Process(target=target, args=(theirs, *arguments), name=name, daemon=True)
+        with without_main():
+            self.process.start()
+        theirs.close()
+        with socket.socket(fileno=os.dup(self.connection.fileno())) as pipe:
+            pipe.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", SEND_SECONDS, 0))
+        self.ready = False
+
+    def kill(self) -> None:
+        """End the process and everything it started where it leads a process group of its own."""
+        with suppress(OSError):  # it leads none, or not yet
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.kill()
+        self.process.join(CLOSE_SECONDS)
+        self.connection.close()
+
+
+def end(children: Sequence[Child]) -> None:
+    """End processes, by force after a second."""
+    for child in children:
+        child.connection.close()  # an idle one reads the end of its input and leaves
+    patience = time.monotonic() + CLOSE_SECONDS
+    for child in children:
+        child.process.join(max(0.0, patience - time.monotonic()))
+        child.kill()
 
 
 class JudgeError(ProrlError):
     """No worker has ever started, so nothing can be judged at all."""
 
 
-class _Worker:
-    """A child process, what it was given, and since when it has been silent, by its judge's clock."""
+class _Worker(Child):
+    """A child, what it was given, and since when it has been silent, by its judge's clock."""
 
     def __init__(self, factory: bytes, memory: int, since: float) -> None:
-        context = multiprocessing.get_context("spawn")
-        self.connection, self.process = child(context, "prorl-judge", serve, factory, memory)
-        self.ready = False
+        super().__init__(multiprocessing.get_context("spawn"), "prorl-judge", serve, factory, memory)
         self.running: deque[_Item] = deque()
         self.judged = 0
         self.since = since
@@ -120,15 +136,6 @@ class _Worker:
     @property
     def idle(self) -> bool:
         return self.ready and not self.running
-
-    def kill(self) -> None:
-        """End the process and everything it started (it leads a process group of its own)."""
-        assert self.process.pid is not None
-        with suppress(OSError):
-            os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.kill()  # it may not lead its group yet
-        self.process.join(CLOSE_SECONDS)
-        self.connection.close()
 
 
 class LocalJudge:
@@ -207,12 +214,7 @@ class LocalJudge:
     def close(self) -> None:
         """End the workers, by force after a second; nothing may be submitted afterwards."""
         self._wanted = 0
-        for worker in self._workers:
-            worker.connection.close()  # an idle worker reads the end of its input and leaves
-        patience = time.monotonic() + CLOSE_SECONDS
-        for worker in self._workers:
-            wait_for([worker.process.sentinel], max(0.0, patience - time.monotonic()))
-            worker.kill()
+        end(self._workers)
         self._workers = []
         self._waiting.clear()
 

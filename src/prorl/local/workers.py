@@ -32,7 +32,7 @@ from torch import Tensor, nn
 from prorl.envs.errors import ProrlError
 from prorl.envs.sandbox.inside.confine import SET_PDEATHSIG, prctl
 from prorl.learn.parallel import Function, Held, without_weights
-from prorl.local.judge import child, fork_server, replacements
+from prorl.local.judge import CLOSE_SECONDS, Child, end, fork_server, replacements
 from prorl.run.process import machine_memory
 
 ALIGNMENT = 64  # bytes
@@ -43,7 +43,6 @@ LEAST_SILENCE = 60.0  # seconds, afterwards
 FACTOR = 20.0  # times the longest that an item of its function took, if that is more
 MOST_DEATHS = 3  # in a row, of one item or at the start
 LOOK = 0.5  # seconds between two looks at the clocks of silent workers
-CLOSE_SECONDS = 1.0
 # glibc's M_TRIM_THRESHOLD and M_MMAP_THRESHOLD: a process keeps what it frees, as the kernel would clear it each time
 KEPT_MEMORY = {-1: 1 << 29, -3: 1 << 25}
 QUEUED_BYTES = 64_000  # that fit a socket's buffer: a message to a worker that is busy must not wait for it
@@ -115,20 +114,14 @@ class Item:
     most: int = 0  # of the best one
 
 
-class _Worker:
-    """A child process, the items that it was given, and since when it has been silent."""
+class _Worker(Child):
+    """A child, the items that it was given, and since when it has been silent."""
 
     def __init__(self, context: Any, index: int, *arguments: object) -> None:
-        self.connection, self.process = child(context, f"prorl-worker-{index}", serve, index, *arguments)
+        super().__init__(context, f"prorl-worker-{index}", serve, index, *arguments)
         self.index = index
-        self.ready = False
         self.given: deque[Item] = deque()
         self.since = self.began = time.monotonic()  # its last message, its item
-
-    def kill(self) -> None:
-        self.process.kill()
-        self.process.join(CLOSE_SECONDS)
-        self.connection.close()
 
 
 class Workers:
@@ -206,11 +199,7 @@ class Workers:
 
     def close(self) -> None:
         """End the processes; the weights stay where they are, for this process alone."""
-        for worker in self._workers:
-            worker.connection.close()  # an idle worker reads the end of its input and leaves
-        for worker in self._workers:
-            worker.process.join(CLOSE_SECONDS)
-            worker.kill()
+        end(self._workers)
         self._workers = []
         self._waiting.clear()
         self._memory.close()
