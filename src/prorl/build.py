@@ -6,7 +6,7 @@ import gc
 import os
 import platform
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import blake2b
 from pathlib import Path
@@ -126,21 +126,43 @@ def cache_folder() -> Path:
 
 
 def data_requests(config: RunConfig) -> tuple[SourceRequest, ...]:
-    """The data sets among a recipe's tasks: those of the catalogue, and the recipe's own."""
+    """The data sets among a recipe's tasks: those of the catalogue, and the recipe's own.
+
+    The revision of local rows is a hash of their content: as a run began with it, or else as they are now.
+    """
     keys = {"kind", "path", "domain", "columns", "answer_pattern", "limit", "subset", "split", "revision"}
-    return tuple(
+    requests = (
         SourceRequest(name=name, graded=task.grade is not None, **task.model_dump(include=keys))
         for name, task in config.tasks.items()
         if task.kind or task.grade or (name in SOURCES and not task.use)
     )
+    return tuple(
+        replace(one, revision=_digest(*one.content))
+        if one.local and one.local.exists() and not one.revision
+        else one
+        for one in requests
+    )
+
+
+def with_rows_of_now(config: RunConfig) -> RunConfig:
+    """A run's recipe with its local rows, if they are still there, as they are now."""
+    named = {one.name for one in data_requests(config) if one.local and one.local.exists()}
+    tasks = {
+        name: task.model_copy(update={"revision": None}) if name in named else task
+        for name, task in config.tasks.items()
+    }
+    return config.model_copy(update={"tasks": tasks})
 
 
 def data_folder(config: RunConfig) -> Path:
     """Where the recipe's prepared data sets lie: as it says, or in the cache under what it asks for."""
     if config.data is not None:
         return Path(config.data)
-    requests = sorted(map(repr, data_requests(config)))
-    return cache_folder() / "data" / blake2b("\n".join(requests).encode(), digest_size=8).hexdigest()
+    return cache_folder() / "data" / _digest(*sorted(map(repr, data_requests(config))))
+
+
+def _digest(*lines: str) -> str:
+    return blake2b("\n".join(lines).encode(), digest_size=8).hexdigest()
 
 
 def verifier_spec(config: RunConfig) -> VerifierSpec:
@@ -261,8 +283,8 @@ def mixture(config: RunConfig, warmup: WarmupConfig | None = None) -> Mixture:
 
 
 def settled(config: RunConfig) -> RunConfig:
-    """The recipe with thread count and device said, as the bits of a result depend on them, and the levels of tasks
-    of the user's own, whose code who reads the run later may not have.
+    """The recipe with thread count, device and the content of local rows said, as a result depends on them, and the
+    levels of tasks of the user's own, whose code who reads the run later may not have.
 
     Raises ClusterError where the backend is not installed or no cluster answers that could be asked for its GPUs,
     RecipeError where the device cannot be used on this machine.
@@ -278,6 +300,8 @@ def settled(config: RunConfig) -> RunConfig:
         made = make_task(name, own=task.use) if task.use and not task.levels else None
         if isinstance(made, ProceduralTask):
             tasks[name] = task.model_copy(update={"levels": dict.fromkeys(made.levels, 1.0)})
+    for request in data_requests(config):
+        tasks[request.name] = tasks[request.name].model_copy(update={"revision": request.revision})
     return config.model_copy(update={"threads": threads, "device": str(device), "tasks": tasks})
 
 

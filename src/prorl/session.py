@@ -109,7 +109,8 @@ def branch_run(
     """
     parent = RunStore.open(folder, report=console.say)
     before = parent.config
-    config = build.settled(choose_backend(changed(before, {"name": target.name}, overrides))[0])
+    wanted = changed(build.with_rows_of_now(before), {"name": target.name}, overrides)
+    config = build.settled(choose_backend(wanted)[0])
     require_tracker(config.log)
     require_new(target, to_json(config))
     if target.exists() and any(target.iterdir()):

@@ -69,6 +69,9 @@ def test_what_a_recipe_does_not_say_is_the_default(write):
         ("extends: parent\nsampling: [1]\n", "x.yaml: "),  # a list in the place of a section
         ("extends: parent\nkl: [1]\n", "x.yaml: "),
         ("extends: ${base}\n", "x.yaml cannot be read"),
+        ("optimizer: {lr: {start: 0, end: 1e-4, steps: 10}}\n", "key 'optimizer.lr.ramp' is missing"),
+        ("optimizer: {lr: {points: [[0, a]]}}\n", "optimizer.lr.points.0.1: "),
+        ("tasks: {me/set: {kind: math, path: x.jsonl}}\n", "'me/set' cannot be the name of a file"),
     ],
 )
 def test_a_mistake_in_a_file_is_one_sentence_that_names_it(write, text, told):
@@ -134,6 +137,28 @@ def test_data_beside_a_recipe_is_its_own_wherever_the_recipe_is_called(tmp_path,
         load_recipe("../b/r.yaml", ["tasks.mine.path=rows.jsonl"]).tasks["mine"].path
         == here.tasks["mine"].path
     )
+
+
+def test_data_and_a_model_beside_a_recipe_are_found_from_everywhere(tmp_path, monkeypatch):
+    (tmp_path / "a" / "m").mkdir(parents=True)
+    (tmp_path / "a" / "r.yaml").write_text("model: {path: m}\ntasks: {arithmetic: {}}\ndata: prepared\n")
+    monkeypatch.chdir(tmp_path)
+    config = load_recipe("a/r.yaml")
+    assert (config.model.path, config.data) == (str(tmp_path / "a" / "m"), str(tmp_path / "a" / "prepared"))
+    config = load_recipe("a/r.yaml", ["model.path=m", "data=d"])
+    assert (config.model.path, config.data) == ("m", str(tmp_path / "d"))
+
+
+def test_what_a_start_fills_in_makes_way_for_what_is_said_later():
+    mine = {"use": "t.py:T", "levels": {"1": 1.0, "2": 1.0}}
+    rows = {"kind": "math", "path": "x.jsonl", "revision": "0f"}
+    config = check({"name": "r", "model": {"path": "m"}, "tasks": {"mine": mine, "rows": rows}}, "r")
+    for said in ({1: 3.0}, {2: 1.0}):
+        assert changed(config, {}, [f"tasks.mine.levels={said}"]).tasks["mine"].levels == said
+    assert changed(config, {}, ["tasks.mine.use=t.py:Other"]).tasks["mine"].levels == {}
+    assert changed(config, {}, ["tasks.mine.weight=2"]).tasks["mine"].levels == {1: 1.0, 2: 1.0}
+    assert changed(config, {}, ["tasks.rows.path=y.jsonl"]).tasks["rows"].revision is None
+    assert changed(config, {}, ["tasks.rows.weight=2"]).tasks["rows"].revision == "0f"
 
 
 def test_levels_are_overridden_however_they_are_written(write):

@@ -165,7 +165,7 @@ def test_settings_of_a_cluster_are_refused_where_nothing_is_computed_on_one(run,
 
 def test_a_branch_goes_on_beside_its_parent(run, workplace):
     before = tree(run)
-    text = done("train", "--branch", "tiny@3", "steps=4", "optimizer.lr=1e-3", "--run", "runs/longer")
+    text = done("train", "--branch", "tiny@3", "steps=4", "optimizer.lr=1e-3", "name=longer")
     assert "a branch of tiny@3" in text
     assert "step 4/4" in text
     branch = workplace / "runs" / "longer"

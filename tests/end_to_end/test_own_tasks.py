@@ -111,6 +111,26 @@ def test_rows_that_change_between_two_runs_are_prepared_anew(recipe):
     assert len(fingerprints) == 3  # right answers, which nobody is shown, count too
 
 
+def test_a_run_keeps_its_rows_whatever_becomes_of_their_file(recipe):
+    from prorl.build import build_tasks, prepare_own_data, settled, with_rows_of_now
+
+    begun, fingerprints = [], []
+    for word in ("leaves", "roots"):
+        write_jsonl(
+            recipe.parent / "rows.jsonl",
+            [{"chat": f"Say: {n} {word}", "wanted": {"text": word}} for n in range(100)],
+        )
+        begun.append(settled(load_recipe(str(recipe), ["data=null"])))
+        prepare_own_data(begun[-1], lambda *_: None)
+        fingerprints.append(build_tasks(begun[-1]).rows_fingerprint())
+    assert [build_tasks(config).rows_fingerprint() for config in begun] == fingerprints
+    assert len({*fingerprints}) == 2
+    first, second = begun
+    assert settled(with_rows_of_now(first)) == second  # as a branch begins
+    (recipe.parent / "rows.jsonl").unlink()
+    assert settled(with_rows_of_now(first)) == first
+
+
 @pytest.mark.parametrize(
     ("override", "sentence"),
     [

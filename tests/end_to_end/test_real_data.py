@@ -41,9 +41,8 @@ def recipe(workplace: Path, write_recipe) -> Path:
 
 
 def test_a_run_over_local_files_of_the_real_schemas(recipe):
-    assert "not prepared in prepared as this recipe asks" in refused(
-        "train", recipe, "tasks.deepscaler.path=null"
-    )
+    said = refused("train", recipe, "tasks.deepscaler.path=null")
+    assert f"not prepared in {recipe.parent / 'prepared'} as this recipe asks" in said
     assert "yes" in done("data", "prepare", recipe)
     assert "yes" not in done("data", "prepare", recipe)
     for path in recipe.parent.glob("prepared/*"):
@@ -75,7 +74,7 @@ def test_what_was_prepared_and_dropped_is_one_json_document(workplace, write_rec
         assert row == {"data set": "deepscaler", "rows": 63, "dropped": 3, "redone": redone}
         assert kept["notes"] == [
             "no evaluation set is listed: overlap with them was not looked for",
-            "prepared in prepared",
+            f"prepared in {recipe.parent / 'prepared'}",
         ]
         assert [list(row.values()) for row in dropped["rows"]] == [
             ["deepscaler", "no answer", 2, "row 61, {'prompt': 'x?', 'answer': ''}"],
@@ -87,20 +86,21 @@ def test_what_was_prepared_and_dropped_is_one_json_document(workplace, write_rec
 def test_a_dry_run_lists_the_data_and_where_it_comes_from(recipe):
     said = done("train", recipe, "--dry-run")
     assert "deepscaler.parquet; 40,315 rows as published; licence MIT; not prepared" in said
-    assert "# data, prepared into prepared by `prorl data prepare`:" in said
+    assert f"# data, prepared into {recipe.parent / 'prepared'} by `prorl data prepare`:" in said
 
 
 def test_the_doctor_of_a_cluster_says_whether_the_data_are_prepared(recipe):
     config = load_recipe(str(recipe))
     (missing,) = data_findings(config, str(recipe))
     assert not missing.works
+    folder = recipe.parent / "prepared"
     assert (
-        f"not prepared in prepared as this recipe asks: `prorl data prepare {recipe}` first" in missing.detail
+        f"not prepared in {folder} as this recipe asks: `prorl data prepare {recipe}` first" in missing.detail
     )
     done("data", "prepare", recipe)
     (found,) = data_findings(config, str(recipe))
     assert found.works
-    assert found.detail == f"{len(TRAINED) + len(VALIDATED) + 1} data sets, prepared in prepared"
+    assert found.detail == f"{len(TRAINED) + len(VALIDATED) + 1} data sets, prepared in {folder}"
 
 
 def test_tasks_of_prepared_data_keep_their_promises(recipe):

@@ -161,6 +161,7 @@ class score(Arithmetic):
         ("class score:\n def __init__(self, sides): pass", "no task can be made of it: TypeError"),
         ("from prorl.envs import ProceduralTask\nclass score(ProceduralTask): pass", "abstract"),
         (REFINED + "levels = ('easy', 'hard')", "ValueError: levels are whole numbers, not 'easy'"),
+        (REFINED + "ood_levels = (1, 9)\n levels = (1, 2)", r"levels \[1\] are among levels and ood_levels"),
         (REFINED + "levels = ()", "the task has no problems: name at least one of its levels"),
         (REFINED + "domain = ['a']", r"domain must be a text, not \['a'\]"),
         (REFINED + "def __init__(self, weights): pass", r"__init__ must call super\(\).__init__\(weights\)"),
@@ -211,6 +212,7 @@ def test_a_check_finds_what_a_task_does_not_keep(own, generate, score, fault):
         ("[][level]", "task Broken: generate at level 1 raised IndexError"),
         ("exit()", "task Broken: generate at level 1 raised SystemExit"),
         ("draft('1 + 1', '2', '', 2)", "task Broken: answer must be a text, not 2"),
+        (r"draft('\ud800', '2', '', '2')", r"task Broken: prompt must be a text, not '\\ud800'"),
         ("'a text'", r"task Broken: generate must return draft\(…\), not str"),
         (
             "draft('always this', None, '', '1')",

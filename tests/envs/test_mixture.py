@@ -131,6 +131,17 @@ def test_the_pass_threshold_is_the_tasks_own():
     assert (mixed.pass_threshold("arithmetic"), mixed.pass_threshold("word_list")) == (1.0, 0.5)
 
 
+def test_domains_that_cannot_be_told_apart_or_measured_are_known():
+    kept, odd = Rows("small", 30), Rows("large", 200)
+    assert Mixture([(kept, 1.0), (odd, 1.0)], 0).unmeasured("train") == []
+    kept.domain, odd.domain = "kept", "mean"
+    with pytest.raises(ValueError, match="a domain cannot be called 'mean'"):
+        Mixture([(kept, 1.0), (odd, 1.0)], 0)
+    entries = [(kept, 1.0), (make_task("word_list"), 1.0)]
+    assert Mixture(entries, 0).unmeasured("validation") == ["kept"]
+    assert Mixture(entries[1:], 0).unmeasured("validation") == []
+
+
 def test_a_validation_is_balanced_by_domain_weighted_inside_it_distinct_and_the_same_for_every_seed():
     validation = mixture().validation_problems("validation", 16)
     assert Counter(problem.domain for problem in validation) == {"math": 16, "code": 16, "instruct": 16}

@@ -212,12 +212,12 @@ def test_what_a_killed_worker_had_delivered_is_given_once():
 def test_a_worker_that_hangs_is_replaced_until_it_is_clear_that_its_item_hangs_them_all(held, monkeypatch):
     give_up_after(0.5, monkeypatch)
     assert list(held.run(hangs, [0, 0])) == [0, 0]
-    with pytest.raises(WorkersError, match=r"again and again \(silent for too long\).*workers=1"):
+    with pytest.raises(ChildProcessError, match=r"again and again \(silent for too long\).*workers=1"):
         list(held.run(hangs, [1]))
 
 
 def test_an_item_that_always_kills_its_worker_ends_the_run_wherever_it_does():
-    again = pytest.raises(WorkersError, match=r"again and again \(exit code -9\)")
+    again = pytest.raises(ChildProcessError, match=r"again and again \(exit code -9\)")
     with closing(Workers([qwen2()], count=1)) as held, again:
         list(held.run(dies_after_its_first_answer, [1]))
 

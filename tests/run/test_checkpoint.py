@@ -10,7 +10,7 @@ import pytest
 from prorl.config.schema import GuardsConfig, SaveConfig
 from prorl.control.events import Started, Stopped, Warned, from_record
 from prorl.control.state import RunState
-from prorl.envs.files import NoRoomError
+from prorl.envs.files import NoRoomError, StorageError
 from prorl.run import checkpoint
 from prorl.run.checkpoint import Checkpointer, prune
 from prorl.run.history import read_history
@@ -174,6 +174,32 @@ def test_room_is_looked_for_before_anything_is_copied(checkpointer, store, learn
     go(keep, 2)
     (warned,) = warnings(store)
     assert "no space left for a checkpoint" in warned.text
+
+
+def test_checkpoints_that_were_given_up_make_room(checkpointer, store, reports, go, monkeypatch):
+    keep = checkpointer()
+    go(keep, 1)
+    store.finish_writing()
+    (given_up := store.folder / "discarded" / "checkpoints" / "step_000009").mkdir(parents=True)
+    monkeypatch.setattr("prorl.envs.files.free_bytes", lambda path: 1 if given_up.exists() else 10**9)
+    go(keep, 2)
+    store.finish_writing()
+    assert [*store.checkpoints()] == [1, 2]
+    assert not given_up.exists()
+    assert "no other room for the next checkpoint" in reports[-1]
+    assert warnings(store) == []
+
+
+def test_a_run_that_was_moved_writes_nothing_where_it_was(checkpointer, store, go, tmp_path):
+    keep = checkpointer()
+    go(keep, 1)
+    store.finish_writing()
+    store.folder.rename(tmp_path / "moved")
+    for again in (False, True):
+        if again:
+            shutil.copytree(tmp_path / "moved", store.folder)
+        with pytest.raises(StorageError, match="was moved or deleted while it trained: go on with"):
+            keep.look()
 
 
 def test_a_run_that_cannot_be_saved_even_once_ends(checkpointer, go):

@@ -395,6 +395,14 @@ def test_rewind_sets_aside_what_lies_on_another_disk(store):
         assert names(store.folder / "discarded" / "checkpoints") == ["step_000002"]
 
 
+def test_a_run_whose_only_checkpoint_was_about_to_be_replaced_is_one(store):
+    train(store, 1)
+    store.checkpoint_folder(1).rename(store.folder / "checkpoints" / ".step_000001.replaced")
+    assert is_born(store.folder)
+    with reopened(store) as again:
+        assert again.latest_checkpoint().step == 1
+
+
 def test_rewind_to_the_newest_changes_nothing(store, reports):
     store.write_reference("ref_000", save("base"))
     train(store, 1, 2)

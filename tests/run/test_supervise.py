@@ -93,6 +93,12 @@ def test_an_end_that_was_meant_is_the_end(supervisor, folder, said, status):
     assert said == []
 
 
+def test_who_fails_at_the_start_and_leaves_nothing_behind_is_not_started_again(supervisor, said):
+    code = "import shutil; heart(0); time.sleep(0.3); shutil.rmtree(folder); sys.exit(1)"  # the beat is seen
+    assert supervisor(code).run() == 1
+    assert said == []
+
+
 @pytest.mark.parametrize(
     "death", ["die()", "die(signal.SIGSEGV)", "sys.exit(70)", "sys.exit(71)", "heart(0); os._exit(1)"]
 )

@@ -97,7 +97,8 @@ def train(
             )
         parent, step = run_at(branch)
         config = changed(RunStore.open(parent).config, {}, changes)
-        folder = run or RUNS / f"{parent.name}_{'branch' if step is None else step}"
+        default = f"{parent.name}_{'branch' if step is None else step}"
+        folder = run or RUNS / (config.name if any(one.startswith("name=") for one in changes) else default)
     elif recipe is not None:
         config, what = load_recipe(recipe, changes), [recipe]
         folder = run or RUNS / config.name

@@ -126,7 +126,7 @@ def _disk(config: RunConfig, plan: Plan, size: Size) -> str:
     unplanned = f", {_gib(reference)} for each that no schedule foresees" if references else ""
     return (
         f"disk: {_gib(kept * checkpoint)} for {kept} checkpoints of {_gib(checkpoint)}, "
-        f"{_gib(references * reference)} for {references} references{unplanned}"
+        f"{_gib(references * reference)} for {references} reference{'s' * (references != 1)}{unplanned}"
     )
 
 

@@ -116,6 +116,8 @@ def _of_tasks(config: RunConfig) -> Iterator[str]:
             yield f"tasks.{name}: `{rows[0]}` describes rows of your own: say where they lie with `path`"
         if task.kind and task.grade:
             yield f"tasks.{name}: rows are judged by `kind` or by `grade`: leave one out"
+        if (rows or name in SOURCES) and not _FOLDER.fullmatch(name):
+            yield f"tasks: {name!r} cannot be the name of a file: begin with a letter or digit, use no / or \\"
         if task.use and rows:
             yield f"tasks.{name}: `use` is a task that makes its own problems: leave out `{rows[0]}`"
         published = name in SOURCES and task.use is None

@@ -48,7 +48,7 @@ def load_recipe(recipe: str, overrides: Sequence[str] = ()) -> RunConfig:
 def changed(config: RunConfig, settings: Mapping[str, Any], overrides: Sequence[str]) -> RunConfig:
     """A resolved recipe with top-level settings and dotted overrides replaced, checked as by `load_recipe`."""
     resolved = _rewritten(to_json(config) | dict(settings), _literal)
-    return _checked(OmegaConf.create(resolved), overrides, config.name)
+    return _checked(OmegaConf.create(resolved), overrides, config.name, settled=True)
 
 
 def _literal(said: str) -> str:
@@ -145,7 +145,9 @@ def _merge_chain(path: Path, depth: int = 0) -> DictConfig:
         raise RecipeError(f"{path} cannot be read as YAML settings: {_first_line(error)}") from None
 
 
-def _checked(recipe: DictConfig, overrides: Sequence[str], source: str) -> RunConfig:
+def _checked(
+    recipe: DictConfig, overrides: Sequence[str], source: str, *, settled: bool = False
+) -> RunConfig:
     try:
         for override in overrides:
             key, equals, value = override.partition("=")
@@ -159,6 +161,11 @@ def _checked(recipe: DictConfig, overrides: Sequence[str], source: str) -> RunCo
         OmegaConf.to_container(said, throw_on_missing=True)  # or ??? would be as if nothing were said
         asked = _with_text_keys(said)
         _place(asked, Path())
+        for name, task in _plain_tasks(asked).items() if settled else ():
+            old = recipe.tasks.get(name)
+            # All levels of a task of the user's own, as a start fills them in, are nobody's choice.
+            if old and old.use and task and {"use", "levels"} & task.keys() and {*old.levels.values()} == {1}:
+                old.levels = {}
         merged = merge(recipe, asked, source)
         data = OmegaConf.to_container(merged, resolve=True, throw_on_missing=True)
     except (YAMLError, OmegaConfBaseException, RecursionError, ValueError) as error:
@@ -182,6 +189,9 @@ def merge(base: DictConfig, top: DictConfig, source: str) -> DictConfig:
         if OmegaConf.select(top, "model.path") not in (None, OmegaConf.select(base, "model.path")):
             for key in ("model.shape", "model.parameters"):  # of another model
                 OmegaConf.update(base, key, None)
+        for name, task in _plain_tasks(top).items():
+            if task and task.get("path") and name in base.get("tasks", {}):
+                base.tasks[name].revision = None  # of other rows
         merged = OmegaConf.merge(base, top)
     except (TypeError, OmegaConfBaseException) as error:
         said: Any = OmegaConf.to_container(top)
@@ -214,7 +224,11 @@ def _rewritten(value: Any, text: Callable[[str], str]) -> Any:
 
 
 def _place(recipe: DictConfig, folder: Path) -> None:
-    """Make paths of the user's own code absolute, and those of data that is there."""
+    """Make paths of the user's own code and prepared data absolute, and those of rows and models that are there."""
+    if isinstance(said := OmegaConf.select(recipe, "data"), str):
+        recipe.data = str((folder / said).resolve())
+    if isinstance(said := OmegaConf.select(recipe, "model.path"), str) and (folder / said).is_dir():
+        recipe.model.path = str((folder / said).resolve())
     for name, task in _plain_tasks(recipe).items():
         for key, said in task.items() if isinstance(task, dict) else ():
             if not isinstance(said, str):
@@ -235,7 +249,10 @@ def _plain_tasks(recipe: DictConfig) -> Mapping[Any, Any]:
 def _explain(error: ValidationError) -> Iterator[str]:
     for detail in error.errors():
         # Pydantic names the branch of a union in the place; a reader of the recipe knows only the key.
-        where = ".".join(str(part) for part in detail["loc"] if part not in FORMS)
+        place = [*detail["loc"]]
+        if form := next((part for part in place[:-1] if part in FORMS), None):
+            place.remove(form)
+        where = ".".join(map(str, place))
         if detail["type"] == "extra_forbidden":
             yield f"unknown key {where!r}{_nearest_key(detail)}"
         elif detail["type"] == "missing":

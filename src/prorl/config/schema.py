@@ -112,7 +112,8 @@ class TaskConfig(Model):
     limit: int | None = Field(None, gt=0, le=10**9)  # rows to read at most
     subset: Text | None = None  # of the hub's data set, which calls it a configuration
     split: Text | None = None  # of the hub's data set
-    revision: Text | None = None  # of the hub's repository
+    # Of the hub's repository. A run fills in that of local rows: a hash of their content.
+    revision: Text | None = None
 
 
 class SamplingConfig(Model):

@@ -16,6 +16,7 @@ from typing import Any
 
 from prorl.envs.errors import UsageError
 from prorl.envs.extract import extract_answer
+from prorl.envs.files import storable
 from prorl.envs.sandbox.link import SandboxError
 from prorl.envs.seeds import generator, purpose
 from prorl.envs.types import Problem, Solution, Split, Verdict
@@ -100,8 +101,13 @@ class ProceduralTask(ABC):
         """
         if wrong := [level for level in (*self.levels, *self.ood_levels) if type(level) is not int]:
             raise ValueError(f"levels are whole numbers, not {wrong[0]!r}")
+        name = self.name or type(self).__name__
+        if both := sorted({*self.levels} & {*self.ood_levels}):
+            raise ValueError(
+                f"task {name}: levels {both} are among levels and ood_levels: they are out of domain or not"
+            )
         if unknown := sorted(set(weights or {}) - set(self.levels)):
-            name, trained = self.name or type(self).__name__, list(self.levels)
+            trained = list(self.levels)
             raise ValueError(f"task {name}: no level {unknown}; its trained levels are {trained}")
         self.weights = dict(weights) if weights else dict.fromkeys(self.levels, 1.0)
 
@@ -180,7 +186,8 @@ class ProceduralTask(ABC):
         said = {"prompt": found.prompt}
         if found.solution is not None:
             said |= {"steps": found.solution.steps, "answer": found.solution.answer}
-        if wrong := next((name for name, text in said.items() if not isinstance(text, str)), None):
+        is_text = {name: isinstance(text, str) and storable(text) == text for name, text in said.items()}
+        if wrong := next((name for name, right in is_text.items() if not right), None):
             raise UsageError(f"task {self.name}: {wrong} must be a text, not {said[wrong]!r}")
         try:
             pickle.dumps(found.payload)

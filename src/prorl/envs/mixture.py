@@ -15,6 +15,7 @@ from types import MappingProxyType
 
 from prorl.envs.base import FixedTask, LevelWeights, ProceduralTask, canonical
 from prorl.envs.datasets.prepare import DatasetTask
+from prorl.envs.errors import UsageError
 from prorl.envs.seeds import derive, permuted, purpose
 from prorl.envs.types import Problem, Split, Task, conversation
 
@@ -23,6 +24,7 @@ UNIT = 2.0**-63  # `derive` gives 63 bits
 MAX_REPEATS = 200  # repeats in a row after which a task counts as having no further distinct problem
 MIN_LEVELS = 3
 KEPT = 256  # problems drawn last that are kept; those of data sets can be large
+MEAN = "mean"  # over all domains, as tables call it
 ALWAYS_LEVELLED = ("rg_graph_color",)  # the levels that ProRL shows
 
 
@@ -36,6 +38,10 @@ class Mixture:
         """
         self._tasks = {task.name: task for task, _ in entries}
         self._domains = dict.fromkeys(task.domain for task, _ in entries)  # in order of first appearance
+        if MEAN in self._domains:
+            raise UsageError(
+                f"a domain cannot be called {MEAN!r}, as the mean over all domains is: say another name"
+            )
         self._seed = seed
         self.weights = MappingProxyType({task.name: float(weight) for task, weight in entries})
         self._drawn = lru_cache(KEPT)(self._draw)
@@ -117,6 +123,13 @@ class Mixture:
                 raise ValueError(f"domain {domain} has {found}, not {per_domain}")
             validation.extend(problems)
         return tuple(validation)
+
+    def unmeasured(self, split: Split) -> list[str]:
+        """The domains that are trained on without having a problem of a split."""
+        drawn = [task for name, task in self._tasks.items() if self.weights[name] > 0]
+        measured = {task.domain for task in drawn if split in task.splits}
+        trained = dict.fromkeys(task.domain for task in drawn if "train" in task.splits)
+        return [domain for domain in trained if domain not in measured]
 
     def _shared_out(self, streams: Mapping[str, Iterator[Problem]]) -> Iterator[Problem]:
         """Problems of several tasks in turn, at every moment as near to their weights as whole numbers allow."""

@@ -35,10 +35,11 @@ from prorl.envs.datasets.catalogue import Drop, file_rows
 from prorl.envs.errors import ProrlError
 from prorl.envs.extract import respond
 from prorl.envs.files import StorageError, encode_json, write_atomic
+from prorl.envs.mixture import MEAN
 from prorl.envs.seeds import derive, purpose
 from prorl.lab.evals.evaluation_store import MEASUREMENT, Evaluation, Subject, evaluations, read_evaluation
 from prorl.lab.evals.problems import KEPT, ProblemResult
-from prorl.lab.evals.statistics import MEAN, curve
+from prorl.lab.evals.statistics import curve
 from prorl.lab.results import NAMES
 from prorl.lab.tables import Cell, Number, Table
 from prorl.lab.watch.console import Console

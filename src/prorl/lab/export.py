@@ -22,7 +22,7 @@ from prorl.control.plan import hparams_now, make_plan
 from prorl.control.state import fold
 from prorl.envs.errors import ProrlError
 from prorl.envs.files import StorageError, hash_folder
-from prorl.lab.evals.statistics import MEAN
+from prorl.envs.mixture import MEAN
 from prorl.lab.report.rollouts import read_records
 from prorl.lab.report.summary import cut_otherwise, trained_tasks
 from prorl.lab.results import NAMES, Gains, gain_table, gains, newest_pairs

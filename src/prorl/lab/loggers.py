@@ -108,9 +108,9 @@ def _sending(
             kept = now
             alive = alive if history.health == "crashed" else now  # a supervisor may start it again
             over = history.stopped is not None or now - alive > GRACE
+            newest, validated = history.step, set(history.validations.steps)
             for step, numbers in rows(history, after=last):
-                validated = history.stopped == "done" or step in history.validations.steps
-                if step == history.step and not validated:
+                if step == newest and step not in validated and history.stopped != "done":
                     break  # its validation may still come, and trackers take no step back
                 if log is None:
                     log, end = TRACKERS[tracker](history, project, _module(tracker))

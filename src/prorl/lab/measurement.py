@@ -23,7 +23,7 @@ from prorl.envs.errors import ProrlError
 from prorl.envs.files import StorageError
 from prorl.envs.mixture import Mixture
 from prorl.envs.seeds import derive, purpose
-from prorl.envs.types import Problem
+from prorl.envs.types import Problem, Split
 from prorl.lab.evals.evaluation_store import (
     BASE,
     MEASUREMENT,
@@ -79,6 +79,12 @@ def checked_tasks(config: RunConfig, console: Console) -> Mixture:
     tasks = build.build_tasks(config)
     if not (config.backend == "ray" and config.cluster.judges) and (warning := check_sandbox(config)):
         console.say(warning)
+    held_out: tuple[Split, ...] = ("validation", "test")
+    for split in held_out:
+        if domains := tasks.unmeasured(split):
+            console.say(
+                f"{', '.join(domains)}: trained on without any {split} problem, so not measured by these"
+            )
     return tasks
 
 

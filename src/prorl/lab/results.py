@@ -6,6 +6,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from prorl.envs.files import StorageError
+from prorl.envs.mixture import MEAN
 from prorl.lab.evals.comparison import (
     Difference,
     Move,
@@ -20,7 +21,6 @@ from prorl.lab.evals.comparison import (
 from prorl.lab.evals.evaluation_store import BASE, Evaluation, evaluations, read_evaluation, read_rules
 from prorl.lab.evals.problems import Part
 from prorl.lab.evals.statistics import (
-    MEAN,
     answered_only,
     guess_rate,
     majority_rates,

@@ -160,7 +160,8 @@ class Workers:
     def poll(self, items: Collection[Item]) -> list[Any]:
         """What these items have yielded since they were last asked for, at least one value; empty: they are done.
 
-        Raises what a function raised, and WorkersError where workers die again and again.
+        Raises what a function raised, and ChildProcessError where workers die again and again: perhaps for want of
+        memory, which may come back.
         """
         while True:
             values = [value for item in items for value in item.values]
@@ -310,7 +311,7 @@ class Workers:
         self._failed_starts += not worker.ready
         deaths = max(self._failed_starts, worker.given[0].deaths if worker.given else 0)
         if deaths >= MOST_DEATHS:
-            raise WorkersError(
+            raise ChildProcessError(
                 f"worker processes end again and again ({reason}): workers=1 computes in one process; if memory "
                 "is short, fewer workers or a smaller learner.micro_batch_tokens may do"
             )
@@ -324,7 +325,7 @@ class Workers:
             except (EOFError, OSError) as error:
                 failure = error
                 time.sleep(LOOK)  # it is not gone yet
-        raise WorkersError(f"no worker process can be started ({failure}): set workers=1")
+        raise ChildProcessError(f"no worker process can be started ({failure}): set workers=1")
 
     def _add_gradient(self, index: int, slot: int) -> None:
         for weight, gradient in zip(self._parameters, self._left[index][slot], strict=True):

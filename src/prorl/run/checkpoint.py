@@ -30,7 +30,7 @@ from prorl.control.state import RunState
 from prorl.envs import files
 from prorl.envs.files import NoRoomError, StorageError, encode_json, sha256
 from prorl.run.journal import EventLog
-from prorl.run.layout import STATE
+from prorl.run.layout import REPLACED, STATE
 from prorl.run.process import machine_memory, retry_on_full_disk
 from prorl.stopwatch import Pulse, Stopwatch, unheard
 from prorl.types import Backend
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
 
 MANIFEST = "manifest.json"
 FORMAT = 2
-_REPLACED = ".replaced"
 
 MARGIN = 1.1  # room wanted, in checkpoints like the newest: journal, samples and scalars grow too
 RETRY = 60.0  # seconds before another try to save after one that failed
@@ -67,7 +66,7 @@ def commit(target: Path, fill: Callable[[Path], None], about: Mapping[str, Any])
     """
     if (found := intact(target, hashes=True)) is not None and found.about == about:
         return found
-    with files.making(target, replaced=target.with_name(f".{target.name}{_REPLACED}")) as aside:
+    with files.making(target, replaced=target.with_name(f".{target.name}{REPLACED}")) as aside:
         fill(aside)
         listed = {
             path.relative_to(aside).as_posix(): {"size": path.stat().st_size, "sha256": sha256(path)}
@@ -129,8 +128,8 @@ def is_older(folder: Path, position: int) -> bool:
 
 def tidy(parent: Path) -> None:
     """Remove what a killed writer left unfinished; only for the one process that may write here."""
-    for path in parent.glob(f".*{_REPLACED}"):
-        final = path.with_name(path.name.removeprefix(".").removesuffix(_REPLACED))
+    for path in parent.glob(f".*{REPLACED}"):
+        final = path.with_name(path.name.removeprefix(".").removesuffix(REPLACED))
         if final.exists():
             shutil.rmtree(path, ignore_errors=True)
         else:  # the writer was killed between the two renames of a replacement: the old one is still whole
@@ -185,7 +184,11 @@ class Checkpointer:
                     self._store.finish_writing()
 
     def look(self) -> None:
-        """Journal what was mended or could not be saved, and ask for a stop where memory is nearly used up."""
+        """Journal what was mended or could not be saved, and ask for a stop where memory is nearly used up.
+
+        StorageError where the run directory is gone.
+        """
+        self._store.require_place()
         for text in self._backend.incidents():
             self._warn(text)
         self._guard_memory()
@@ -254,12 +257,14 @@ class Checkpointer:
             self._warn(f"not saved, the run goes on and tries again in {RETRY:.0f} s: {error}")
 
     def _require_room(self) -> None:
-        """Raise NoRoomError if the disk has no room for a checkpoint like the newest one."""
+        """Raise NoRoomError if the disk has no room for a checkpoint like the newest one, whatever is given up."""
         newest, size = list(self._store.checkpoints().values())[-1:], 0
         with suppress(StorageError):  # a damaged one says nothing about the next
             size = sum(entry["size"] for path in newest for entry in read_manifest(path).files.values())
-        folder, free = self._store.folder, files.free_bytes(self._store.folder)
-        if free < MARGIN * size:
+        folder = self._store.folder
+        if files.free_bytes(folder) < MARGIN * size:
+            self._store.drop_discarded()
+        if (free := files.free_bytes(folder)) < MARGIN * size:
             raise NoRoomError(
                 f"no space left for a checkpoint of {decimal(size)}: the disk of {folder} has "
                 f"{decimal(free)}; free some space or move the run to a larger disk, then resume"

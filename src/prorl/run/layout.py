@@ -15,6 +15,7 @@ from typing import Any
 from prorl.envs.errors import ProrlError
 from prorl.envs.files import StorageError, decode_json, encode_json, explain_no_room
 
+REPLACED = ".replaced"  # behind the name of an atomic directory until another one has its place
 RUNS = Path("runs")  # where runs lie, by name
 CONFIG, JOURNAL, LOCK, STATE = "config.json", "journal.jsonl", "lock", "state.json"
 CHECKPOINTS, REFERENCES, SAMPLES, DISCARDED = "checkpoints", "references", "samples", "discarded"
@@ -77,7 +78,8 @@ def read_config(folder: Path) -> dict[str, Any]:
 def is_born(folder: Path) -> bool:
     """Whether the run in this folder has a checkpoint, so that it can be resumed."""
     with suppress(OSError):  # a file server is away for a moment, or the name is too long for any folder
-        return any((folder / CHECKPOINTS).glob("step_*"))
+        checkpoints = folder / CHECKPOINTS  # one of which may be about to be replaced
+        return any(chain(checkpoints.glob("step_*"), checkpoints.glob(f".step_*{REPLACED}")))
     return False
 
 
@@ -159,8 +161,10 @@ def removed_on_failure(folder: Path, is_kept: Callable[[], bool]) -> Iterator[No
 @contextmanager
 def hold_lock(
     path: Path, *, used: str = "trained", report: Callable[[str], None] | None = None
-) -> Iterator[None]:
+) -> Iterator[int]:
     """Hold a lock inside the block; the kernel releases it when its holder dies, and the file says who that is.
+
+    Yields its file descriptor.
 
     StorageError if somebody else does: which process, and by `used` what for. One on another machine may have died
     with its lock kept by a file server: with `report`, which is told so once, that is waited for.
@@ -195,7 +199,7 @@ def hold_lock(
             who = f"process {os.getpid()} on {socket.gethostname()}\n".encode()
             os.pwrite(descriptor, who, 0)  # before what is longer is cut off, which would need room again
             os.ftruncate(descriptor, len(who))
-        yield
+        yield descriptor
     finally:
         os.close(descriptor)
 

@@ -6,6 +6,7 @@ all that came later.
 """
 
 import logging
+import os
 import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -69,6 +70,7 @@ class RunStore:
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="prorl-writer")
         self._writing: Future[None] | None = None
         self._journal: Journal | None = None
+        self._lock = -1
         self._release = ExitStack()
 
     @classmethod
@@ -101,7 +103,7 @@ class RunStore:
         The lock of a process on another machine is waited for, as `hold_lock` says.
         """
         with ExitStack() as stack:
-            stack.enter_context(layout.hold_lock(self.folder / LOCK, report=self.report))
+            self._lock = stack.enter_context(layout.hold_lock(self.folder / LOCK, report=self.report))
             for name in (CHECKPOINTS, REFERENCES, SAMPLES):
                 tidy(self.folder / name)
             self._journal = Journal(self.folder / JOURNAL)
@@ -152,6 +154,24 @@ class RunStore:
 
         self._writing = self._writer.submit(work)
         return self._writing
+
+    def require_place(self) -> None:
+        """StorageError where the directory that was locked is no longer here: who writes would begin another one."""
+        try:
+            stays = os.path.samestat(os.stat(self.folder / LOCK), os.fstat(self._lock))
+        except FileNotFoundError:
+            stays = False
+        if not stays:
+            raise StorageError(
+                f"{self.folder} was moved or deleted while it trained: go on with `prorl resume` where it is now"
+            )
+
+    def drop_discarded(self) -> None:
+        """Delete the checkpoints that the run has given up, to make room."""
+        given_up = self.folder / DISCARDED / CHECKPOINTS
+        if given_up.is_dir():
+            self.report(f"deleting {given_up}: there is no other room for the next checkpoint")
+            shutil.rmtree(given_up, ignore_errors=True)
 
     def finish_writing(self) -> None:
         """Wait until no write is under way."""

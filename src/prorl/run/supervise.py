@@ -167,6 +167,8 @@ class Supervisor:
         """Whether it was meant, or another trainer would end alike."""
         if ending.status != FAILED:
             return ending.status in _FINAL
+        if not self._born and not self._crashes and not self._folder.exists():
+            return True  # it took back what it had begun, its heartbeat too
         gone = self._born and not is_born(self._folder)  # with its disk, perhaps for seconds
         # A library has ended it, or what ended the one before it has taken what it needed to begin.
         cut_off = not ending.beat.ends if ending.beat else self._crashes > 0

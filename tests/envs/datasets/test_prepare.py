@@ -199,6 +199,18 @@ def test_a_damaged_file_is_redone(damage, source, folder):
     assert path.read_bytes() == whole
 
 
+@pytest.mark.parametrize("own", ["deepscaler", "aime24"])
+def test_a_file_of_somebody_else_is_not_replaced(own, source, tmp_path):
+    path = write_parquet(tmp_path / "deepscaler.parquet", ROWS[own])
+    requests = (
+        [SourceRequest(name="deepscaler", path=path)] if own == "deepscaler" else [source("deepscaler")]
+    )
+    content = (tmp_path / "deepscaler.parquet").read_bytes()
+    with pytest.raises(DataError, match=r"deepscaler\.parquet is no prepared data .* data=FOLDER"):
+        prepare(requests, tmp_path)
+    assert (tmp_path / "deepscaler.parquet").read_bytes() == content
+
+
 def test_a_flipped_bit_is_noticed_or_changes_no_row(source, folder):
     prepare([source("deepscaler")], folder)
     path = file_of(folder, "deepscaler")

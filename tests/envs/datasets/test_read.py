@@ -80,6 +80,7 @@ def test_columns_of_other_names_are_named_by_the_recipe(tmp_path):
         ("rows.txt", "x", "as Parquet, JSON, JSONL or CSV"),
         ("rows.jsonl", "", "holds no rows"),
         ("rows.csv", 'problem,answer\n1,1\n"2+2?,4\n3+3?,6\n', r"line 3: .*double the quotes"),
+        ("rows.csv", "problem,answer,answer\n1,1,2\n", "more than one column is called 'answer'"),
         ("rows.csv", 'problem,answer\n1,1\n"2" + 2?,4\n3+3?,6\n', r"line 3: .*double the quotes"),
     ],
 )

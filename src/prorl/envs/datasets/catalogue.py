@@ -9,6 +9,7 @@ import json
 import re
 import tomllib
 from codecs import BOM_UTF8
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
@@ -19,6 +20,7 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 from prorl.envs.errors import ProrlError
+from prorl.envs.files import sha256
 
 PEEK = 100  # rows in which a column must appear at least once
 BATCH = 256  # rows decoded at a time
@@ -67,7 +69,9 @@ class SourceRequest:
     limit: int | None = None  # rows to read at most
     subset: str | None = None  # of the hub's data set; default: as the catalogue says, or its only one
     split: str | None = None  # default: as the catalogue says, or train
-    revision: str | None = None  # of the hub's repository; default: its newest
+    revision: str | None = (
+        None  # of the hub's repository; default: its newest. Of local rows: of their content
+    )
 
     @property
     def own(self) -> bool:
@@ -87,6 +91,11 @@ class SourceRequest:
     def files(self) -> tuple[Path, ...]:
         """The files that the rows are read from; empty for a hub id. Raises DataError: there are none."""
         return () if self.local is None else local_files(self.local)
+
+    @property
+    def content(self) -> list[str]:
+        """Hashes of these files, as they are now."""
+        return [sha256(file) for file in self.files]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,6 +173,8 @@ def read(request: SourceRequest) -> Iterator[tuple[int, Row | Drop]]:
     """
     source, local = resolve(request), request.local
     raw = _published_rows(source, request) if local is None or local.is_dir() else file_rows(local)
+    if local is not None and not local.is_dir() and (request.subset or request.split):
+        raise DataError(f"{source.name}: {local} is one file, of which `subset` and `split` choose nothing")
     head = list(islice(raw, PEEK))
     if not head:
         raise DataError(f"{source.name}: {local or source.hub} holds no rows")
@@ -275,7 +286,8 @@ def _published_rows(source: Source, request: SourceRequest) -> Iterator[Row]:
                 f"{folder} holds rows as {' and '.join(sorted(kinds))}, of which one kind would be read: keep one"
             )
     place, streaming = str(folder or source.hub), folder is not None or request.limit is not None
-    asked = {"split": source.split, "revision": request.revision, "streaming": streaming}
+    revision = None if folder is not None else request.revision
+    asked = {"split": source.split, "revision": revision, "streaming": streaming}
     try:
         yield from load_dataset(place, source.config, **asked)
     except Exception as error:  # a dozen kinds from three libraries, and all mean the same here
@@ -333,6 +345,8 @@ def _csv_rows(path: Path) -> Iterator[Row | Drop]:
     with path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
         reader, begin = csv.DictReader(file, strict=True), 2  # else an open quote takes later rows along
         try:
+            if twice := [name for name, times in Counter(reader.fieldnames or ()).items() if times > 1]:
+                raise ValueError(f"more than one column is called {twice[0]!r}")
             for row in reader:
                 yield Drop("more cells than columns", str(row)) if None in row else row
                 begin = reader.line_num + 1

@@ -15,6 +15,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from hashlib import blake2b
@@ -85,15 +86,15 @@ def prepare(
         source, path = resolve(request), file_of(folder, request.name)
         training = source.use == "train"
         # Whatever the rows depend on; of local files the content, not the name.
-        content = [sha256(file) for file in request.files]
         others = [str(OVERLAP_WORDS), *beside] if training else []
-        fingerprint = _hash([_asked(request), content, others])
+        fingerprint = _hash([_asked(request), request.content, others])
         report, stored = SourceReport(name=source.name, use=source.use), read_about(path, whole=True)
         if stored.get("fingerprint") == fingerprint:
             report.redone, report.examples = False, stored["examples"]
             report.kept.update(stored["kept"])
             report.dropped.update(stored["dropped"])
         else:
+            _require_ours(path)
             path.unlink(missing_ok=True)  # what cannot be redone is gone, rather than stale
             about = {"domain": source.domain, "asked": _asked(request), "fingerprint": fingerprint}
             counts = {"kept": report.kept, "dropped": report.dropped, "examples": report.examples}
@@ -223,8 +224,8 @@ def _usable_rows(
 
 
 def _asked(request: SourceRequest) -> str:
-    """Identity of what is asked for; a local path counts only as such, since files move."""
-    settings = replace(request, path=request.path and ("local" if request.local else request.path))
+    """Identity of what is asked for; a local path counts only as such, since files move, and its rows do not."""
+    settings = replace(request, path="local", revision=None) if request.local else request
     return _hash([VERSION, asdict(resolve(request)), asdict(settings)])
 
 
@@ -275,6 +276,17 @@ def write_rows(path: Path, rows: Iterable[Mapping[str, str | None]], about: Mapp
         while group := list(islice(stream, ROWS_PER_GROUP)):
             file.write_table(pyarrow.Table.from_pylist(group, schema=schema))
         file.add_key_value_metadata({ABOUT: json.dumps(about)})
+
+
+def _require_ours(path: Path) -> None:
+    """Raise DataError where the file of a source would take the place of one that somebody else wrote."""
+    from pyarrow.parquet import ParquetFile
+
+    with suppress(OSError, ValueError), ParquetFile(path) as file:  # a damaged one is ours
+        if ABOUT not in (file.metadata.metadata or {}) and file.schema_arrow.names != list(COLUMNS):
+            raise DataError(
+                f"{path} is no prepared data and would be replaced: say another folder, data=FOLDER"
+            )
 
 
 def read_about(path: Path, *, whole: bool = False) -> dict[str, Any]:

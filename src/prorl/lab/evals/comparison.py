@@ -24,9 +24,10 @@ from typing import Literal
 import numpy as np
 
 from prorl.algo.guess_floor import dealt
+from prorl.envs.mixture import MEAN
 from prorl.envs.seeds import derive
 from prorl.lab.evals.problems import Key, Part, ProblemResult
-from prorl.lab.evals.statistics import MEAN, Array, interval, least_passes, mean_over_domains, rates
+from prorl.lab.evals.statistics import Array, interval, least_passes, mean_over_domains, rates
 from prorl.rollout.pipeline import grouped
 
 SURE = 0.01  # p-value of Fisher's exact test, one-sided, below which a problem is surely new, or surely lost

@@ -23,7 +23,6 @@ Array = NDArray[np.float64]
 
 DIGITS = 9  # of a k at most; Python refuses to read a number of thousands of them
 COVER = (1 / 64, 1 / 16, 1 / 2)  # shares of the tries: Cover@τ (https://arxiv.org/abs/2510.08325)
-MEAN = "mean"  # the row over all domains
 DRAWS = 200  # votes of k responses per problem: the error of a mean over 100 problems is below half a point
 
 

@@ -10,7 +10,7 @@ from typing import TypeVar
 from prorl.config.recipe import flat
 from prorl.control.events import CommandGiven, Intervened, ReferenceReset, Validated
 from prorl.control.metrics import STEP, ratio
-from prorl.lab.evals.statistics import MEAN
+from prorl.envs.mixture import MEAN
 from prorl.lab.report.curves import experiment, repetitions, t_interval, told_apart
 from prorl.lab.report.summary import as_text
 from prorl.lab.results import Gains, difference_cell
