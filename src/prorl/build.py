@@ -17,7 +17,7 @@ from prorl.config.schema import RunConfig, WarmupConfig
 from prorl.control.plan import Plan, make_plan
 from prorl.envs.base import ProceduralTask
 from prorl.envs.datasets.catalogue import PROGRAMS, SOURCES, SourceRequest, resolve
-from prorl.envs.datasets.prepare import DatasetTask, missing, prepare, require_prepared
+from prorl.envs.datasets.prepare import DatasetTask, file_of, missing, prepare, require_prepared
 from prorl.envs.errors import UsageError
 from prorl.envs.extensions import Extension, find
 from prorl.envs.files import hash_folder
@@ -128,7 +128,7 @@ def cache_folder() -> Path:
 def data_requests(config: RunConfig) -> tuple[SourceRequest, ...]:
     """The data sets among a recipe's tasks: those of the catalogue, and the recipe's own.
 
-    The revision of local rows is a hash of their content: as a run began with it, or else as they are now.
+    The revision of local rows in the cache is a hash of their content: as a run began with it, or as they are now.
     """
     keys = {"kind", "path", "domain", "columns", "answer_pattern", "limit", "subset", "split", "revision"}
     requests = (
@@ -136,6 +136,8 @@ def data_requests(config: RunConfig) -> tuple[SourceRequest, ...]:
         for name, task in config.tasks.items()
         if task.kind or task.grade or (name in SOURCES and not task.use)
     )
+    if config.data is not None:
+        return tuple(requests)
     return tuple(
         replace(one, revision=_digest(*one.content))
         if one.local and one.local.exists() and not one.revision
@@ -158,7 +160,14 @@ def data_folder(config: RunConfig) -> Path:
     """Where the recipe's prepared data sets lie: as it says, or in the cache under what it asks for."""
     if config.data is not None:
         return Path(config.data)
-    return cache_folder() / "data" / _digest(*sorted(map(repr, data_requests(config))))
+    asked = [replace(one, revision=None) if one.local else one for one in data_requests(config)]
+    return cache_folder() / "data" / _digest(*sorted(map(repr, asked)))
+
+
+def data_files(config: RunConfig) -> dict[str, Path]:
+    """The file of each data set, by name."""
+    folder = data_folder(config).absolute()
+    return {request.name: file_of(folder, request) for request in data_requests(config)}
 
 
 def _digest(*lines: str) -> str:
@@ -167,12 +176,11 @@ def _digest(*lines: str) -> str:
 
 def verifier_spec(config: RunConfig) -> VerifierSpec:
     """How the responses to a recipe's problems are judged."""
-    datasets = tuple(request.name for request in data_requests(config))
+    datasets = data_files(config)
     return VerifierSpec(
         tasks=tuple(name for name in config.tasks if name not in datasets),
         datasets=datasets,
         own=own_code(config),
-        data=data_folder(config).absolute(),
         policy=Policy(tier=config.sandbox.tier, unsafe=config.sandbox.unsafe),
         strict=config.format == "strict",
     )
@@ -250,11 +258,10 @@ def build_tasks(config: RunConfig) -> Mixture:
 def task_makers(config: RunConfig, warmup: WarmupConfig | None = None) -> dict[str, Callable[[], Task]]:
     """The recipe's tasks by name, on the levels of a warm-up where it has some, not built yet: some take a second."""
     levels = warmup.levels if warmup else {}
-    datasets = {request.name for request in data_requests(config)}
-    folder, own = data_folder(config), own_code(config)
+    files, own = data_files(config), own_code(config)
     return {
-        name: partial(DatasetTask, name, folder, own.get(name))
-        if name in datasets
+        name: partial(DatasetTask, name, files[name], own.get(name))
+        if name in files
         else partial(make_task, name, levels.get(name, task.levels) or None, own.get(name))
         for name, task in config.tasks.items()
     }

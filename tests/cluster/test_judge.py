@@ -271,8 +271,9 @@ def test_code_of_the_user_s_own_judges_from_its_text_alone(tmp_path, judges):
         (tmp_path / f"{name}.py").unlink()
     rows = write_jsonl(tmp_path / "rows.jsonl", [{"prompt": f"Say {n}.", "of": n} for n in (2, 4)])
     prepare([SourceRequest(name="halves", graded=True, path=str(rows))], tmp_path, lambda *_: None)
-    spec = VerifierSpec(tasks=("sums",), datasets=("halves",), own=own, data=tmp_path)
-    asked, halves = load_task(own["sums"], "sums").problem(0, "train"), DatasetTask("halves", tmp_path)
+    path = tmp_path / "halves.parquet"
+    spec = VerifierSpec(tasks=("sums",), datasets={"halves": path}, own=own)
+    asked, halves = load_task(own["sums"], "sums").problem(0, "train"), DatasetTask("halves", path)
     row = halves.problem(0, min(halves.splits))
     answers = (asked.solution.answer, "0", "no number", "hang")
     texts = [(asked, respond("so", answer)) for answer in answers]
@@ -327,7 +328,7 @@ def test_a_node_that_cannot_judge_is_named_at_the_start(verifiers, tmp_path):
     node = rf"node {ray.util.get_node_ip_address()} cannot judge: "
     with pytest.raises(JudgeError, match=rf"{node}programs cannot be run safely.*cluster.judges=0"):
         hosted(obeying(verifiers), check=unsafe)
-    spec = VerifierSpec(datasets=("deepscaler",), data=tmp_path)
+    spec = VerifierSpec(datasets={"deepscaler": tmp_path / "deepscaler.parquet"})
     without = partial(LocalJudge, partial(make_verifier, spec))
     with pytest.raises(
         JudgeError, match=rf"{node}.*deepscaler.parquet is missing.*give it what the driver has"

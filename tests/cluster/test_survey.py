@@ -27,7 +27,7 @@ def test_every_node_is_looked_at_and_nothing_stays_behind(address, tmp_path):
     nodes = survey(address, tmp_path / "runs" / "big")
     assert sorted(node.cpus for node in nodes) == [1, 2]
     assert all(node.memory > 1 and node.versions == installed() for node in nodes)
-    assert {node.sandbox for node in nodes} == {probe().tier or ""}
+    assert {node.sandbox for node in nodes} == {probe()[1] or ""}
     assert all(finding.works for finding in findings(nodes, installed()))
     assert os.listdir(tmp_path) == []
     assert not ray.is_initialized()

@@ -65,7 +65,7 @@ def test_the_tasks_of_a_recipe_are_listed():
 
 
 def test_the_doctor_names_the_tier_that_a_run_would_use():
-    assert f"tier {probe().tier} " in done("doctor")
+    assert f"tier {probe()[1]} " in done("doctor")
 
 
 def test_the_doctor_places_a_recipe_on_gpus_that_are_not_here():

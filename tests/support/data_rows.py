@@ -184,7 +184,7 @@ def prepared(folder: Path, rows: Sequence[Row], name: str = "mine", **asked: Any
     """Rows as a task, prepared into a folder as is asked."""
     request = SourceRequest(name=name, path=write_jsonl(folder / "rows.jsonl", rows), **asked)
     prepare([request], folder, lambda *_: None)
-    return DatasetTask(name, folder)
+    return DatasetTask(name, folder / f"{name}.parquet")
 
 
 def all_problems(task: DatasetTask) -> list[Problem]:

@@ -94,10 +94,10 @@ def doctor(
 def _machine(as_json: bool) -> None:
     from prorl.cluster.estimate import machine_findings
 
-    report = probe()
-    notes = (f"programs of models run at tier {report.tier} (docs/sandbox.md)",) if report.tier else ()
-    show([_pieces("speed", machine_findings()), _pieces("sandbox", report.findings, notes)], as_json)
-    if report.tier is None:
+    findings, tier = probe()
+    notes = (f"programs of models run at tier {tier} (docs/sandbox.md)",) if tier else ()
+    show([_pieces("speed", machine_findings()), _pieces("sandbox", findings, notes)], as_json)
+    if tier is None:
         fail("programs of models cannot be run safely here; docs/sandbox.md says how to change that")
 
 

@@ -160,12 +160,10 @@ def status(
     Examples: `prorl status` · `prorl status nano` · `prorl status --json`
     """
     from prorl.lab.watch.console import overview
-    from prorl.run.history import RunHistory, read_history
+    from prorl.run.history import read_history
 
-    all_runs = (RunHistory(path, brief=True) for path in runs_below(RUNS))
-    found = [read_history(run_folder(run), brief=True)] if run else [*all_runs]
-    for one in found:
-        one.refresh()
+    folders = [run_folder(run)] if run else runs_below(RUNS)
+    found = [read_history(folder, brief=True) for folder in folders]
     if found or as_json:
         show(overview(found), as_json)
     else:

@@ -30,7 +30,7 @@ Recipe = Annotated[str | None, Option(help="Take the tasks of this recipe, prepa
 def list_tasks(recipe: Recipe = None, as_json: AsJson = False) -> None:
     """Name every task with its domain, its difficulty levels and its splits.
 
-    Examples: `prorl tasks list` · `prorl tasks list --recipe prorl_v2 --json`
+    Examples: `prorl tasks list` · `prorl tasks list --recipe nano --json`
     """
     rows = []
     for name, make in _makers(recipe).items():

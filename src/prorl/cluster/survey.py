@@ -77,7 +77,7 @@ class NodeProbe:
         """What only a process on the node can see, as fields of `Node`, and its port; files as in `exchange`."""
         import torch
 
-        devices, driver = gpus()
+        (devices, driver), (_, tier) = gpus(), probe()
         return {
             "cuda": torch.version.cuda or "",
             "versions": installed(),
@@ -86,7 +86,7 @@ class NodeProbe:
             "devices": devices,
             "driver": driver,
             "lacks": tuple(no_compiler()) if devices else (),
-            "sandbox": probe().tier or "",
+            "sandbox": tier or "",
             "port": self.port,
             "files": self.exchange(folder, name),
         }

@@ -2,6 +2,7 @@
 
 import difflib
 import json
+import os
 import re
 import reprlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -161,12 +162,7 @@ def _checked(
         OmegaConf.to_container(said, throw_on_missing=True)  # or ??? would be as if nothing were said
         asked = _with_text_keys(said)
         _place(asked, Path())
-        for name, task in _plain_tasks(asked).items() if settled else ():
-            old = recipe.tasks.get(name)
-            # All levels of a task of the user's own, as a start fills them in, are nobody's choice.
-            if old and old.use and task and {"use", "levels"} & task.keys() and {*old.levels.values()} == {1}:
-                old.levels = {}
-        merged = merge(recipe, asked, source)
+        merged = merge(recipe, asked, source, settled=settled)
         data = OmegaConf.to_container(merged, resolve=True, throw_on_missing=True)
     except (YAMLError, OmegaConfBaseException, RecursionError, ValueError) as error:
         raise RecipeError(f"{source}: {_first_line(error)}") from None
@@ -178,9 +174,12 @@ def _checked(
     return config
 
 
-def merge(base: DictConfig, top: DictConfig, source: str) -> DictConfig:
-    """Settings on top of others; what replaces a schedule or a model takes nothing of the old one's form or shape."""
-    base = base.copy()
+def merge(base: DictConfig, top: DictConfig, source: str, *, settled: bool = False) -> DictConfig:
+    """Settings on top of others; what replaces a schedule or a model takes nothing of the old one's form or shape.
+
+    `settled`: the others are a run's, for which `build.settled` has filled in what the recipe did not say.
+    """
+    base, listed = base.copy(), _plain_tasks(base)
     try:
         for key in ("optimizer.lr", "kl.coef"):
             old, new = OmegaConf.select(base, key), OmegaConf.select(top, key)
@@ -190,17 +189,20 @@ def merge(base: DictConfig, top: DictConfig, source: str) -> DictConfig:
             for key in ("model.shape", "model.parameters"):  # of another model
                 OmegaConf.update(base, key, None)
         for name, task in _plain_tasks(top).items():
-            if task and task.get("path") and name in base.get("tasks", {}):
+            old, said = listed.get(name), task if isinstance(task, dict) else {}
+            if isinstance(old, dict) and "path" in said:
                 base.tasks[name].revision = None  # of other rows
+            filled_in = settled and old and old["use"] and {*old["levels"].values()} == {1}  # nobody's choice
+            if filled_in and {"use", "levels"} & said.keys():
+                base.tasks[name].levels = {}
         merged = OmegaConf.merge(base, top)
     except (TypeError, OmegaConfBaseException) as error:
-        said: Any = OmegaConf.to_container(top)
-        lists = [key for key, value in flat(said) if isinstance(value, list)]
+        plain: Any = OmegaConf.to_container(top)
+        lists = [key for key, value in flat(plain) if isinstance(value, list)]
         wrong = next((key for key in lists if OmegaConf.is_dict(OmegaConf.select(base, key))), "")
         why = f"{wrong}: a list stands where keys with values are meant" if wrong else _first_line(error)
         raise RecipeError(f"{source}: {why}") from None
     assert isinstance(merged, DictConfig)
-    listed = _plain_tasks(base)
     for name in [name for name, task in _plain_tasks(top).items() if task is None]:
         if name not in listed:
             hint = nearest(name, map(str, listed), "see its `tasks`")
@@ -227,7 +229,7 @@ def _place(recipe: DictConfig, folder: Path) -> None:
     """Make paths of the user's own code and prepared data absolute, and those of rows and models that are there."""
     if isinstance(said := OmegaConf.select(recipe, "data"), str):
         recipe.data = str((folder / said).resolve())
-    if isinstance(said := OmegaConf.select(recipe, "model.path"), str) and (folder / said).is_dir():
+    if isinstance(said := OmegaConf.select(recipe, "model.path"), str) and os.path.isdir(folder / said):
         recipe.model.path = str((folder / said).resolve())
     for name, task in _plain_tasks(recipe).items():
         for key, said in task.items() if isinstance(task, dict) else ():

@@ -67,10 +67,9 @@ class VerifierSpec:
     """Which tasks are judged, and how: plain data, so that it can be sent to the process that judges."""
 
     tasks: tuple[str, ...] = ()  # procedural ones, by name
-    datasets: tuple[str, ...] = ()  # prepared ones, by name
+    datasets: Mapping[str, Path] = field(default_factory=dict)  # prepared ones, by name, and their files
     # Name → the task's, or the data set's reward function.
     own: Mapping[str, Extension] = field(default_factory=dict)
-    data: Path = Path()  # the folder in which those lie
     policy: Policy = field(default_factory=Policy)  # of the sandbox for programs
     strict: bool = False  # no answer counts before the thinking is closed
 
@@ -83,8 +82,8 @@ def make_verifier(spec: VerifierSpec) -> Callable[[Problem, str], Verdict]:
     """
     own = spec.own
     tasks: dict[str, Task] = {name: make_task(name, own=own.get(name)) for name in spec.tasks}
-    tasks |= {name: DatasetTask(name, spec.data, own.get(name)) for name in spec.datasets}
-    for name in own.keys() & set(spec.datasets):
+    tasks |= {name: DatasetTask(name, path, own.get(name)) for name, path in spec.datasets.items()}
+    for name in own.keys() & spec.datasets.keys():
         load_reward(own[name])  # what is wrong with it shows now
     sandbox = OwnSandbox(spec.policy)
     for task in tasks.values():

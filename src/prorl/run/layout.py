@@ -161,10 +161,8 @@ def removed_on_failure(folder: Path, is_kept: Callable[[], bool]) -> Iterator[No
 @contextmanager
 def hold_lock(
     path: Path, *, used: str = "trained", report: Callable[[str], None] | None = None
-) -> Iterator[int]:
+) -> Iterator[None]:
     """Hold a lock inside the block; the kernel releases it when its holder dies, and the file says who that is.
-
-    Yields its file descriptor.
 
     StorageError if somebody else does: which process, and by `used` what for. One on another machine may have died
     with its lock kept by a file server: with `report`, which is told so once, that is waited for.
@@ -199,7 +197,7 @@ def hold_lock(
             who = f"process {os.getpid()} on {socket.gethostname()}\n".encode()
             os.pwrite(descriptor, who, 0)  # before what is longer is cut off, which would need room again
             os.ftruncate(descriptor, len(who))
-        yield descriptor
+        yield
     finally:
         os.close(descriptor)
 

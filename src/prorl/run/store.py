@@ -70,7 +70,7 @@ class RunStore:
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="prorl-writer")
         self._writing: Future[None] | None = None
         self._journal: Journal | None = None
-        self._lock = -1
+        self._place = -1  # the open directory
         self._release = ExitStack()
 
     @classmethod
@@ -103,7 +103,9 @@ class RunStore:
         The lock of a process on another machine is waited for, as `hold_lock` says.
         """
         with ExitStack() as stack:
-            self._lock = stack.enter_context(layout.hold_lock(self.folder / LOCK, report=self.report))
+            stack.enter_context(layout.hold_lock(self.folder / LOCK, report=self.report))
+            self._place = os.open(self.folder, os.O_RDONLY)
+            stack.callback(os.close, self._place)
             for name in (CHECKPOINTS, REFERENCES, SAMPLES):
                 tidy(self.folder / name)
             self._journal = Journal(self.folder / JOURNAL)
@@ -158,7 +160,7 @@ class RunStore:
     def require_place(self) -> None:
         """StorageError where the directory that was locked is no longer here: who writes would begin another one."""
         try:
-            stays = os.path.samestat(os.stat(self.folder / LOCK), os.fstat(self._lock))
+            stays = os.path.samestat(os.stat(self.folder), os.fstat(self._place))
         except FileNotFoundError:
             stays = False
         if not stays:

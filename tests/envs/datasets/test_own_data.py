@@ -142,7 +142,7 @@ def test_a_function_of_trl_s_signature_gets_the_chat_from_whatever_column_it_is_
         "def score(prompts, completions, messages, **_):\n"
         " return [float(prompts == messages and completions[0][0]['content'] == 'r')]"
     )
-    task = DatasetTask("mine", tmp_path, Extension(use="mine.py:score", source=source))
+    task = DatasetTask("mine", tmp_path / "mine.parquet", Extension(use="mine.py:score", source=source))
     assert task.verify(first(task), "r").status == "ok"
 
 

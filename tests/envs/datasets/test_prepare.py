@@ -13,7 +13,7 @@ from pyarrow import parquet
 
 from prorl.envs.datasets import prepare as module
 from prorl.envs.datasets.catalogue import SOURCES, DataError, SourceRequest
-from prorl.envs.datasets.prepare import DatasetTask, describe_needs, file_of, read_about, require_prepared
+from prorl.envs.datasets.prepare import DatasetTask, describe_needs, read_about, require_prepared
 from support.data_rows import AMC, DEEPSCALER, ROWS, write_jsonl, write_parquet
 
 
@@ -63,7 +63,7 @@ def test_training_data_is_split_by_its_questions_evaluation_data_is_all_test_and
 def test_the_split_of_a_question_does_not_depend_on_its_neighbours(source, folder, tmp_path):
     def splits(rows, place):
         prepare([source("deepscaler", rows)], place)
-        read = parquet.read_table(file_of(place, "deepscaler"), columns=["question", "split"])
+        read = parquet.read_table(place / "deepscaler.parquet", columns=["question", "split"])
         return {(row["question"], row["split"]) for row in read.to_pylist()}
 
     assert splits(DEEPSCALER[::-2], tmp_path / "half") < splits(DEEPSCALER, folder)
@@ -144,7 +144,7 @@ def test_data_of_ones_own_with_columns_of_its_own(source, folder):
     columns = {"prompt": "q", "answer": "gold"}
     (done,) = prepare([source("laws", rows, kind="quantity", columns=columns, limit=5)], folder)
     assert done.rows == sum(done.kept.values()) == 5
-    assert DatasetTask("laws", folder).domain == "stem"
+    assert DatasetTask("laws", folder / "laws.parquet").domain == "stem"
 
 
 def test_what_has_not_changed_is_not_redone(source, folder):
@@ -191,7 +191,7 @@ def test_a_change_of_anything_it_depends_on_redoes_a_source(change, redone, sour
 )
 def test_a_damaged_file_is_redone(damage, source, folder):
     prepare([source("deepscaler")], folder)
-    path = file_of(folder, "deepscaler")
+    path = folder / "deepscaler.parquet"
     whole = path.read_bytes()
     path.write_bytes(damage(whole))
     assert path.read_bytes() != whole
@@ -213,7 +213,7 @@ def test_a_file_of_somebody_else_is_not_replaced(own, source, tmp_path):
 
 def test_a_flipped_bit_is_noticed_or_changes_no_row(source, folder):
     prepare([source("deepscaler")], folder)
-    path = file_of(folder, "deepscaler")
+    path = folder / "deepscaler.parquet"
     whole, rows, about = path.read_bytes(), parquet.read_table(path), read_about(path, whole=True)
     for at in range(4, len(whole), 97):
         path.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])

@@ -31,7 +31,7 @@ def folder(tmp_path_factory, run):
 @pytest.fixture
 def task(folder, run):
     def open_task(name):
-        opened = DatasetTask(name, folder)
+        opened = DatasetTask(name, folder / f"{name}.parquet")
         opened.run_program = run
         return opened
 
@@ -100,10 +100,10 @@ def test_data_that_changed_under_a_run_is_an_error_and_no_score(task, tmp_path):
 
 def test_a_missing_or_damaged_file_says_what_to_do(tmp_path):
     with pytest.raises(DataError, match="prepare it first, `prorl data prepare RECIPE`"):
-        DatasetTask("deepscaler", tmp_path)
+        DatasetTask("deepscaler", tmp_path / "deepscaler.parquet")
     (tmp_path / "deepscaler.parquet").write_bytes(b"not parquet at all")
     with pytest.raises(DataError, match="delete it and prepare it again"):
-        DatasetTask("deepscaler", tmp_path)
+        DatasetTask("deepscaler", tmp_path / "deepscaler.parquet")
 
 
 @pytest.mark.parametrize(

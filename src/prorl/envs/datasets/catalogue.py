@@ -69,9 +69,8 @@ class SourceRequest:
     limit: int | None = None  # rows to read at most
     subset: str | None = None  # of the hub's data set; default: as the catalogue says, or its only one
     split: str | None = None  # default: as the catalogue says, or train
-    revision: str | None = (
-        None  # of the hub's repository; default: its newest. Of local rows: of their content
-    )
+    # Of the hub's repository; default: its newest. Of local rows: a hash of their content.
+    revision: str | None = None
 
     @property
     def own(self) -> bool:

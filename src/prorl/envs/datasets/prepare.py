@@ -83,7 +83,7 @@ def prepare(
     passages: Counter[bytes] = Counter()  # of the evaluation questions
     beside: list[str] = []  # hashes of the evaluation sets
     for request in sorted(requests, key=lambda request: resolve(request).use != "evaluation"):
-        source, path = resolve(request), file_of(folder, request.name)
+        source, path = resolve(request), file_of(folder, request)
         training = source.use == "train"
         # Whatever the rows depend on; of local files the content, not the name.
         others = [str(OVERLAP_WORDS), *beside] if training else []
@@ -102,7 +102,7 @@ def prepare(
         reports[source.name] = report
         if not training:
             beside.append(sha256(path))
-            for question in DatasetTask(source.name, folder).questions():
+            for question in DatasetTask(source.name, path).questions():
                 passages.update(set(passages_of(question)))
     return tuple(reports[request.name] for request in requests)
 
@@ -147,7 +147,7 @@ def require_prepared(requests: Sequence[SourceRequest], folder: Path, recipe: st
 
 def missing(requests: Sequence[SourceRequest], folder: Path) -> list[str]:
     """The names of those sources that are not prepared as they are asked for now."""
-    return [one.name for one in requests if read_about(file_of(folder, one.name)).get("asked") != _asked(one)]
+    return [one.name for one in requests if read_about(file_of(folder, one)).get("asked") != _asked(one)]
 
 
 def passages_of(question: str) -> Iterator[bytes]:
@@ -256,9 +256,10 @@ def _beginning(text: str) -> str:
 # One Parquet file per source, whole or not there, and its rows as a task
 
 
-def file_of(folder: Path, name: str) -> Path:
-    """Where a source's rows lie."""
-    return folder / f"{name}.parquet"
+def file_of(folder: Path, request: SourceRequest) -> Path:
+    """Where a source's rows lie: local ones by their content, if it is said, lest those of a run be replaced."""
+    content = f".{request.revision}" if request.local and request.revision else ""
+    return folder / f"{request.name}{content}.parquet"
 
 
 def write_rows(path: Path, rows: Iterable[Mapping[str, str | None]], about: Mapping[str, Any]) -> None:
@@ -310,15 +311,14 @@ def read_about(path: Path, *, whole: bool = False) -> dict[str, Any]:
 class DatasetTask(FixedTask):
     """The rows of one source that `prepare` has stored, each by its number in the file."""
 
-    def __init__(self, name: str, folder: Path, own: Extension | None = None) -> None:
-        """The source called `name` among those prepared into `folder`; `own` is the function that judges its rows.
+    def __init__(self, name: str, path: Path, own: Extension | None = None) -> None:
+        """The source called `name`, by its prepared file; `own` is the function that judges its rows.
 
         Raises DataError: it has not been prepared, or the file is damaged.
         """
         from pyarrow import ArrowInvalid, compute
         from pyarrow.parquet import ParquetFile
 
-        path = file_of(folder, name)
         try:
             self._file = ParquetFile(path, memory_map=True)
         except FileNotFoundError:

@@ -184,16 +184,11 @@ class Finding:
     cost: str = ""  # empty where it works
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
-    """All pieces, and the tier that `Policy(tier="auto")` reaches; None where it would refuse."""
+def probe() -> tuple[tuple[Finding, ...], Tier | None]:
+    """All pieces of this machine, and the tier that `Policy(tier="auto")` reaches, None where it would refuse.
 
-    findings: tuple[Finding, ...]
-    tier: Tier | None
-
-
-def probe() -> Report:
-    """Look at this machine; takes about a second, changes nothing."""
+    Takes about a second, changes nothing.
+    """
     machine, user = os.uname().machine, os.geteuid()
     landlock, bubblewrap = confine.landlock_abi(), link.find_bubblewrap()
     try:
@@ -217,7 +212,7 @@ def probe() -> Report:
         for name, works, detail in pieces
     )
     tier_a, tier_b = findings[-2:]
-    return Report(findings=findings, tier="A" if tier_a.works else "B" if tier_b.works else None)
+    return findings, "A" if tier_a.works else "B" if tier_b.works else None
 
 
 def _trial(policy: Policy) -> tuple[bool, str]:
