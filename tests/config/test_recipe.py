@@ -158,7 +158,8 @@ def test_what_a_start_fills_in_makes_way_for_what_is_said_later():
     assert changed(config, {}, ["tasks.mine.use=t.py:Other"]).tasks["mine"].levels == {}
     assert changed(config, {}, ["tasks.mine.weight=2"]).tasks["mine"].levels == {1: 1.0, 2: 1.0}
     assert changed(config, {}, ["tasks.rows.path=y.jsonl"]).tasks["rows"].revision is None
-    assert changed(config, {}, ["tasks.rows.weight=2"]).tasks["rows"].revision == "0f"
+    for kept in ("tasks.rows.weight=2", "tasks.rows.path=x.jsonl"):
+        assert changed(config, {}, [kept]).tasks["rows"].revision == "0f"
 
 
 def test_levels_are_overridden_however_they_are_written(write):

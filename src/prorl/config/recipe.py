@@ -190,7 +190,7 @@ def merge(base: DictConfig, top: DictConfig, source: str, *, settled: bool = Fal
                 OmegaConf.update(base, key, None)
         for name, task in _plain_tasks(top).items():
             old, said = listed.get(name), task if isinstance(task, dict) else {}
-            if isinstance(old, dict) and "path" in said:
+            if isinstance(old, dict) and said.get("path") not in (None, old.get("path")):
                 base.tasks[name].revision = None  # of other rows
             filled_in = settled and old and old["use"] and {*old["levels"].values()} == {1}  # nobody's choice
             if filled_in and {"use", "levels"} & said.keys():
