@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import platform
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import blake2b
@@ -130,25 +130,28 @@ def data_requests(config: RunConfig) -> tuple[SourceRequest, ...]:
 
     The revision of local rows in the cache is a hash of their content: as a run began with it, or as they are now.
     """
-    keys = {"kind", "path", "domain", "columns", "answer_pattern", "limit", "subset", "split", "revision"}
-    requests = (
-        SourceRequest(name=name, graded=task.grade is not None, **task.model_dump(include=keys))
-        for name, task in config.tasks.items()
-        if task.kind or task.grade or (name in SOURCES and not task.use)
-    )
-    if config.data is not None:
-        return tuple(requests)
     return tuple(
         replace(one, revision=_digest(*one.content))
-        if one.local and one.local.exists() and not one.revision
+        if config.data is None and not one.revision and _is_here(one)
         else one
-        for one in requests
+        for one in _asked(config)
     )
+
+
+def _asked(config: RunConfig) -> Iterator[SourceRequest]:
+    keys = {"kind", "path", "domain", "columns", "answer_pattern", "limit", "subset", "split", "revision"}
+    for name, task in config.tasks.items():
+        if task.kind or task.grade or (name in SOURCES and not task.use):
+            yield SourceRequest(name=name, graded=task.grade is not None, **task.model_dump(include=keys))
+
+
+def _is_here(request: SourceRequest) -> bool:
+    return request.local is not None and request.local.exists()
 
 
 def with_rows_of_now(config: RunConfig) -> RunConfig:
     """A run's recipe with its local rows, if they are still there, as they are now."""
-    named = {one.name for one in data_requests(config) if one.local and one.local.exists()}
+    named = {one.name for one in _asked(config) if _is_here(one)}
     tasks = {
         name: task.model_copy(update={"revision": None}) if name in named else task
         for name, task in config.tasks.items()
@@ -160,7 +163,7 @@ def data_folder(config: RunConfig) -> Path:
     """Where the recipe's prepared data sets lie: as it says, or in the cache under what it asks for."""
     if config.data is not None:
         return Path(config.data)
-    asked = [replace(one, revision=None) if one.local else one for one in data_requests(config)]
+    asked = [replace(one, revision=None) if one.local else one for one in _asked(config)]
     return cache_folder() / "data" / _digest(*sorted(map(repr, asked)))
 
 
@@ -203,7 +206,7 @@ def prepare_own_data(config: RunConfig, progress: Callable[[str, int], None]) ->
     """
     requests, folder = data_requests(config), data_folder(config)
     published = [request for request in requests if not request.local]
-    gone = [request for request in requests if request.local and not request.local.exists()]
+    gone = [request for request in requests if request.local and not _is_here(request)]
     as_it_is = missing(published, folder) or (gone and not missing(gone, folder))
     if len(published) < len(requests) and not as_it_is:
         prepare(requests, folder, progress, run=OwnSandbox(verifier_spec(config).policy))

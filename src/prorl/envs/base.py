@@ -107,8 +107,7 @@ class ProceduralTask(ABC):
                 f"task {name}: levels {both} are among levels and ood_levels: they are out of domain or not"
             )
         if unknown := sorted(set(weights or {}) - set(self.levels)):
-            trained = list(self.levels)
-            raise ValueError(f"task {name}: no level {unknown}; its trained levels are {trained}")
+            raise ValueError(f"task {name}: no level {unknown}; its trained levels are {[*self.levels]}")
         self.weights = dict(weights) if weights else dict.fromkeys(self.levels, 1.0)
 
     @property
