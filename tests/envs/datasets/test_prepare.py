@@ -206,8 +206,10 @@ def test_a_file_of_somebody_else_is_not_replaced(own, source, tmp_path):
         [SourceRequest(name="deepscaler", path=path)] if own == "deepscaler" else [source("deepscaler")]
     )
     content = (tmp_path / "deepscaler.parquet").read_bytes()
-    with pytest.raises(DataError, match=r"deepscaler\.parquet is no prepared data .* data=FOLDER"):
+    with pytest.raises(DataError, match=r"deepscaler\.parquet is no prepared data, .* data=FOLDER"):
         prepare(requests, tmp_path)
+    with pytest.raises(DataError, match="is no prepared data"):
+        DatasetTask("deepscaler", tmp_path / "deepscaler.parquet")
     assert (tmp_path / "deepscaler.parquet").read_bytes() == content
 
 

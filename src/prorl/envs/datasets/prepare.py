@@ -280,13 +280,13 @@ def write_rows(path: Path, rows: Iterable[Mapping[str, str | None]], about: Mapp
 
 
 def _require_ours(path: Path) -> None:
-    """Raise DataError where the file of a source would take the place of one that somebody else wrote."""
+    """Raise DataError where a file that somebody else wrote is in the place of a source's."""
     from pyarrow.parquet import ParquetFile
 
     with suppress(OSError, ValueError), ParquetFile(path) as file:  # a damaged one is ours
         if ABOUT not in (file.metadata.metadata or {}) and file.schema_arrow.names != list(COLUMNS):
             raise DataError(
-                f"{path} is no prepared data and would be replaced: say another folder, data=FOLDER"
+                f"{path} is no prepared data, nor may it be replaced: say another folder, data=FOLDER"
             )
 
 
@@ -314,11 +314,12 @@ class DatasetTask(FixedTask):
     def __init__(self, name: str, path: Path, own: Extension | None = None) -> None:
         """The source called `name`, by its prepared file; `own` is the function that judges its rows.
 
-        Raises DataError: it has not been prepared, or the file is damaged.
+        Raises DataError: it has not been prepared, or the file is damaged or somebody else's.
         """
         from pyarrow import ArrowInvalid, compute
         from pyarrow.parquet import ParquetFile
 
+        _require_ours(path)
         try:
             self._file = ParquetFile(path, memory_map=True)
         except FileNotFoundError:
