@@ -77,7 +77,8 @@ class NodeProbe:
         """What only a process on the node can see, as fields of `Node`, and its port; files as in `exchange`."""
         import torch
 
-        (devices, driver), (_, tier) = gpus(), probe()
+        devices, driver = gpus()
+        _, tier = probe()
         return {
             "cuda": torch.version.cuda or "",
             "versions": installed(),

@@ -18,7 +18,7 @@ OF_ROWS = ("domain", "columns", "answer_pattern", "limit", "subset", "split", "r
 """Keys of a task that say something of its rows of data."""
 
 _FOLDER = re.compile(r"\w[^/\\@\x00-\x1f\x7f]*")
-_SO = "begin with a letter or digit, use no /, \\ or @"
+_NAMED_SO = "begin with a letter or digit, use no /, \\ or @"
 
 
 def shape_of(config: RunConfig) -> ShapeConfig | None:
@@ -32,7 +32,7 @@ def contradictions(config: RunConfig) -> Iterator[str]:
     if (config.model.path is None) == (config.model.warmup is None):
         yield "model: say either `path` (a transformers directory or hub id) or `warmup`, exactly one"
     if not _FOLDER.fullmatch(config.name):
-        yield f"name {config.name!r} cannot be a folder below runs/: {_SO}"
+        yield f"name {config.name!r} cannot be a folder below runs/: {_NAMED_SO}"
     rollouts = sampling.prompts_per_step * sampling.samples_per_prompt
     if rollouts > MOST_ROLLOUTS:
         yield (
@@ -118,7 +118,7 @@ def _of_tasks(config: RunConfig) -> Iterator[str]:
         if task.kind and task.grade:
             yield f"tasks.{name}: rows are judged by `kind` or by `grade`: leave one out"
         if (rows or name in SOURCES) and not _FOLDER.fullmatch(name):
-            yield f"tasks: {name!r} cannot be the name of a file: {_SO}"
+            yield f"tasks: {name!r} cannot be the name of a file: {_NAMED_SO}"
         if task.use and rows:
             yield f"tasks.{name}: `use` is a task that makes its own problems: leave out `{rows[0]}`"
         published = name in SOURCES and task.use is None

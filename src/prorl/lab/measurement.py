@@ -82,9 +82,7 @@ def checked_tasks(config: RunConfig, console: Console) -> Mixture:
     held_out: tuple[Split, ...] = ("validation", "test")
     for split in held_out:
         if domains := tasks.unmeasured(split):
-            console.say(
-                f"{', '.join(domains)}: trained on without any {split} problem, so not measured by these"
-            )
+            console.say(f"no {split} problems of {', '.join(domains)}: trained on, and not measured by them")
     return tasks
 
 

@@ -110,7 +110,7 @@ class Child:
         self.connection.close()
 
 
-def end(children: Sequence[Child]) -> None:
+def end_all(children: Sequence[Child]) -> None:
     """End processes, by force after a second."""
     for child in children:
         child.connection.close()  # an idle one reads the end of its input and leaves
@@ -214,7 +214,7 @@ class LocalJudge:
     def close(self) -> None:
         """End the workers, by force after a second; nothing may be submitted afterwards."""
         self._wanted = 0
-        end(self._workers)
+        end_all(self._workers)
         self._workers = []
         self._waiting.clear()
 

@@ -32,7 +32,7 @@ from torch import Tensor, nn
 from prorl.envs.errors import ProrlError
 from prorl.envs.sandbox.inside.confine import SET_PDEATHSIG, prctl
 from prorl.learn.parallel import Function, Held, without_weights
-from prorl.local.judge import CLOSE_SECONDS, Child, end, fork_server, replacements
+from prorl.local.judge import CLOSE_SECONDS, Child, end_all, fork_server, replacements
 from prorl.run.process import machine_memory
 
 ALIGNMENT = 64  # bytes
@@ -200,7 +200,7 @@ class Workers:
 
     def close(self) -> None:
         """End the processes; the weights stay where they are, for this process alone."""
-        end(self._workers)
+        end_all(self._workers)
         self._workers = []
         self._waiting.clear()
         self._memory.close()

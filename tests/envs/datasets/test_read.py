@@ -169,6 +169,13 @@ def test_a_csv_row_with_too_many_cells_or_a_very_long_one(tmp_path):
     assert len(long["prompt"]) == 200_000
 
 
+@pytest.mark.parametrize("choice", [{"split": "test"}, {"subset": "main"}])
+def test_of_a_single_file_nothing_can_be_chosen(choice, tmp_path):
+    path = write_jsonl(tmp_path / "rows.jsonl", [{"question": "?", "answer": "1"}])
+    with pytest.raises(DataError, match="is one file, of which `subset` and `split` choose nothing"):
+        rows(path=path, **choice)
+
+
 def test_a_column_that_is_not_inside_another_is_said(tmp_path):
     path = write_jsonl(tmp_path / "rows.jsonl", [{"question": "?", "gold": {"capital": "Rome"}}])
     with pytest.raises(DataError, match=r"has no column gold\.captial, only gold, gold\.capital, question"):

@@ -171,9 +171,9 @@ def read(request: SourceRequest) -> Iterator[tuple[int, Row | Drop]]:
     DataError: the data is out of reach or unreadable, or lacks a column.
     """
     source, local = resolve(request), request.local
-    raw = _published_rows(source, request) if local is None or local.is_dir() else file_rows(local)
     if local is not None and not local.is_dir() and (request.subset or request.split):
         raise DataError(f"{source.name}: {local} is one file, of which `subset` and `split` choose nothing")
+    raw = _published_rows(source, request) if local is None or local.is_dir() else file_rows(local)
     head = list(islice(raw, PEEK))
     if not head:
         raise DataError(f"{source.name}: {local or source.hub} holds no rows")
