@@ -209,6 +209,7 @@ def test_a_model_is_asked_the_problems_of_a_recipe_and_compared_with_a_run(
         (("RUN", "--k", 8, "--samples", 4), "pass@8 needs as many responses per problem, not 4"),
         (("RUN", "--name", "../up"), "an evaluation cannot be called"),
         (("RUN", "--samples", 2, "--against", "RUN"), "are one model"),
+        (("RUN@3", "--against", "./nowhere"), "there is no directory nowhere"),
         (("RUN", "--per-domain", 0, "--ood", 0, "--per-level", 0), "this asks nothing"),
         (("RUN", "evaluation.sampels=3"), "did you mean 'evaluation.samples'?"),
     ],

@@ -191,6 +191,10 @@ def evaluate(
         base = _base(source, against, console)
         if base is not None and base.model == source.model:
             raise ProrlError(f"{model} and {against} are one model: say another one with --against")
+        if base is not None and base.run is None and _stored(base, folder) is None:
+            from prorl.learn.model import load_tokenizer
+
+            load_tokenizer(base.path)  # fails now if there is no such model, not once the other is measured
         # The model first: its trainer may delete it soon.
         after = _measured(source, asked, folder, tasks, config, console)
         before = None if base is None else _measured(base, asked, folder, tasks, config, console)
@@ -268,8 +272,7 @@ def _measured(
     source: Source, asked: Asked, folder: Path, tasks: Mixture, config: RunConfig, console: Console
 ) -> Evaluation:
     """The stored results of this very model, or new ones."""
-    path = model_file(folder, source.model)
-    if path.exists() and source.is_same(stored := read_evaluation(path)):
+    if (stored := _stored(source, folder)) is not None:
         console.say(f"{source.model} was measured before")
         return stored
     if source.run is not None and not Path(source.path).exists():
@@ -283,6 +286,12 @@ def _measured(
     ) as session:
         session.backend.sync(0)
         return ask(asked, source, folder, session, console)
+
+
+def _stored(source: Source, folder: Path) -> Evaluation | None:
+    path = model_file(folder, source.model)
+    stored = read_evaluation(path) if path.exists() else None
+    return stored if stored is not None and source.is_same(stored) else None
 
 
 # -- questions and answers

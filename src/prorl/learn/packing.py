@@ -210,8 +210,9 @@ def deal_batch(
     shares: list[list[Share]] = [[] for _ in range(ranks)]
     for start, end in pairwise(bounds):
         rows = plan_rows(groups[start:end], budget=budget, pair_cost=pair_cost)
-        by_rank = [gather_rows(dealt, budget=budget) for dealt in deal(rows, ranks)]
-        plans = min(by_rank, deal_rounds(rows, ranks, budget=budget), key=lockstep)
+        plans = [gather_rows(dealt, budget=budget) for dealt in deal(rows, ranks)]
+        if ranks > 1:
+            plans = min(plans, deal_rounds(rows, ranks, budget=budget), key=lockstep)
         tokens = sum(group.action_tokens for group in groups[start:end])
         positions = sum(_computed(part) for plan in plans for part in plan)
         for share, plan in zip(shares, plans, strict=True):
