@@ -72,7 +72,7 @@ def computing(config: RunConfig, *modules: nn.Module) -> Iterator[Runner]:
 
 def begin_imports(config: RunConfig) -> None:
     """Have the process that workers are forked from import torch while this one goes on: it takes seconds."""
-    from prorl.local.judge import fork_server
+    from prorl.local.children import fork_server
 
     if config.backend == "local" and config.device == "cpu" and worker_count(config) > 1:
         fork_server()

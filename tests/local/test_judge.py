@@ -16,8 +16,9 @@ from random import Random
 import pytest
 
 from prorl.envs.types import Problem
-from prorl.local import judge as judge_module
-from prorl.local.judge import JudgeError, LocalJudge, replacements
+from prorl.local import children
+from prorl.local.children import replacements
+from prorl.local.judge import REPLACED, JudgeError, LocalJudge
 from prorl.rollout.pipeline import collect_verdicts, judge_all, rejudge_errors
 from support.processes import eventually, state
 
@@ -194,7 +195,7 @@ def test_an_idle_worker_that_dies_is_replaced_at_no_cost(judge):
 
 
 def test_an_idle_worker_that_takes_nothing_is_replaced_at_no_cost(verifiers, monkeypatch):
-    monkeypatch.setattr(judge_module, "SEND_SECONDS", 1)
+    monkeypatch.setattr(children, "SEND_SECONDS", 1)
     with closing(LocalJudge(verifiers.make_obey, deadline=DEADLINE)) as judge:
         judge.ready()
         os.kill(judge._workers[0].process.pid, signal.SIGSTOP)
@@ -250,9 +251,9 @@ def test_what_takes_its_worker_down_is_judged_twice_and_an_error(judge, tmp_path
 
 
 def test_a_storm_is_told_in_one_sentence_of_bounded_length():
-    assert replacements(Counter()) == []
+    assert replacements(Counter(), REPLACED) == []
     reasons = Counter({f"start failed: OSError: {number}": number for number in range(1000)})
-    (told,) = replacements(reasons)
+    (told,) = replacements(reasons, REPLACED)
     assert told.startswith("judge workers replaced: 999 × start failed: OSError: 999; 998 × ")
     assert len(told) < 400
 

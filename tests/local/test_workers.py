@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from prorl.learn.learner import gradient
-from prorl.local import judge
+from prorl.local import children
 from prorl.local import workers as workers_module
 from prorl.local.backend import LocalBackend, SyncError
 from prorl.local.engine import LocalEngine, WorkersEngine
@@ -246,7 +246,7 @@ def test_time_in_which_the_trainer_is_stopped_is_no_silence(held, monkeypatch):
 
 
 def test_a_worker_that_takes_nothing_any_more_is_replaced(monkeypatch):
-    monkeypatch.setattr(judge, "SEND_SECONDS", 1)
+    monkeypatch.setattr(children, "SEND_SECONDS", 1)
     # It may stop before it has said that it is idle.
     monkeypatch.setattr(workers_module, "LEAST_SILENCE", 1.0)
     with closing(Workers([qwen2()], count=1)) as held:

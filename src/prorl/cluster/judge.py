@@ -20,7 +20,8 @@ import ray
 from prorl.cluster.cluster import LOST, TRANSFER_SECONDS, LostError, Pool, Slot, reason, result, results
 from prorl.envs.errors import ProrlError
 from prorl.envs.types import Problem, Verdict
-from prorl.local.judge import STARTUP_ATTEMPTS, STARTUP_SECONDS, JudgeError, LocalJudge, replacements
+from prorl.local.children import replacements
+from prorl.local.judge import REPLACED, STARTUP_ATTEMPTS, STARTUP_SECONDS, JudgeError, LocalJudge
 from prorl.types import JudgeOutError
 
 LINGER_SECONDS = 0.1  # for which an actor gathers verdicts before it answers
@@ -138,7 +139,7 @@ class RayJudge(Pool):
 
     def incidents(self) -> list[str]:
         """Which judges were replaced, and why, since the last call: a sentence each, and one for all workers."""
-        told = super().incidents() + replacements(self._replaced)
+        told = super().incidents() + replacements(self._replaced, REPLACED)
         self._replaced.clear()
         return told
 

@@ -17,16 +17,11 @@ import os
 import pickle
 import resource
 import signal
-import socket
-import struct
-import sys
-import textwrap
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import fields, replace
-from multiprocessing import forkserver
 from multiprocessing.connection import Connection
 from multiprocessing.connection import wait as wait_for
 from operator import attrgetter
@@ -36,18 +31,15 @@ from typing import Any
 from prorl.envs.errors import ProrlError
 from prorl.envs.files import storable
 from prorl.envs.sandbox.inside.confine import SET_PDEATHSIG, prctl
-from prorl.envs.seeds import HASHING
 from prorl.envs.types import Problem, Verdict
+from prorl.local.children import Child, end_all, replacements
 from prorl.types import JudgeOutError
 
 STARTUP_SECONDS = 120.0  # imports and data sets of the verifiers, on a busy machine
 STARTUP_ATTEMPTS = 3  # until it is clear that no worker will ever start
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0  # seconds after a start that failed; doubled from one to the other
 LOOKS = 8  # within a deadline, at least; the time between two counts for no more
-MAX_REASONS = 300  # characters, of why workers were replaced
 REPLACED = "judge workers replaced: {}; a response they were judging is judged once more"
-CLOSE_SECONDS = 1.0
-SEND_SECONDS = 60  # in which a process that is idle must take a message
 MAX_ITEMS = 64  # per message to a worker
 MAX_CHARS = 64_000  # per message: what fits a socket's buffer is sent without waiting for the reader
 MAX_NOTE = 200  # characters; a batch of reports must fit the pipe while the parent is busy elsewhere
@@ -57,67 +49,6 @@ _values = attrgetter(*_FIELDS)  # as a tuple a verdict travels in a tenth of the
 
 Verifier = Callable[[Problem, str], Verdict]
 _Item = tuple[int, Problem, str]
-
-
-@contextmanager
-def without_main() -> Iterator[None]:
-    """Processes that are started inside do not import the user's script, which would train once more in each.
-
-    Whatever they need is in an importable module.
-    """
-    main = vars(sys.modules["__main__"])
-    kept: dict[str, Any] = {name: main.pop(name) for name in ("__file__", "__spec__") if name in main}
-    main["__spec__"] = None
-    try:
-        yield
-    finally:
-        del main["__spec__"]
-        main |= kept
-
-
-def fork_server() -> Any:
-    """The context of worker processes: they are forked from one without threads, which begins to import at once."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["prorl.local.workers"])
-    os.environ |= {**HASHING, **os.environ}
-    with without_main(), suppress(OSError):  # of which whoever starts a process will tell
-        forkserver.ensure_running()
-    return context
-
-
-class Child:
-    """A process and our end of a pipe to it. A message of which it takes nothing for `SEND_SECONDS` raises OSError,
-    and a part of it may be in the pipe."""
-
-    def __init__(self, context: Any, name: str, target: Callable[..., None], *arguments: object) -> None:
-        """Start it with the other end and the arguments."""
-        self.connection, theirs = context.Pipe()
-        os.environ |= {**HASHING, **os.environ}
-        self.process = context.Process(target=target, args=(theirs, *arguments), name=name, daemon=True)
-        with without_main():
-            self.process.start()
-        theirs.close()
-        with socket.socket(fileno=os.dup(self.connection.fileno())) as pipe:
-            pipe.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", SEND_SECONDS, 0))
-        self.ready = False
-
-    def kill(self) -> None:
-        """End the process and everything it started where it leads a process group of its own."""
-        with suppress(OSError):  # it leads none, or not yet
-            os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.kill()
-        self.process.join(CLOSE_SECONDS)
-        self.connection.close()
-
-
-def end_all(children: Sequence[Child]) -> None:
-    """End processes, by force after a second."""
-    for child in children:
-        child.connection.close()  # an idle one reads the end of its input and leaves
-    patience = time.monotonic() + CLOSE_SECONDS
-    for child in children:
-        child.process.join(max(0.0, patience - time.monotonic()))
-        child.kill()
 
 
 class JudgeError(ProrlError):
@@ -209,7 +140,7 @@ class LocalJudge:
 
     def incidents(self) -> list[str]:
         """The same as at most one sentence."""
-        return replacements(self.replaced())
+        return replacements(self.replaced(), REPLACED)
 
     def close(self) -> None:
         """End the workers, by force after a second; nothing may be submitted afterwards."""
@@ -321,12 +252,6 @@ class LocalJudge:
         while self._waiting and len(items) < count and (room := room - len(self._waiting[0][2])) >= 0:
             items.append(self._waiting.popleft())
         return items
-
-
-def replacements(reasons: Counter[str], sentence: str = REPLACED) -> list[str]:
-    """How many workers were replaced and why, as at most one sentence for the journal."""
-    why = "; ".join(f"{count} × {reason}" for reason, count in reasons.most_common())
-    return [sentence.format(textwrap.shorten(why, MAX_REASONS, placeholder=" …"))] if reasons else []
 
 
 def serve(connection: Connection[Any, Any], factory: bytes, memory: int) -> None:

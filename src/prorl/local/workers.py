@@ -32,7 +32,7 @@ from torch import Tensor, nn
 from prorl.envs.errors import ProrlError
 from prorl.envs.sandbox.inside.confine import SET_PDEATHSIG, prctl
 from prorl.learn.parallel import Function, Held, without_weights
-from prorl.local.judge import CLOSE_SECONDS, Child, end_all, fork_server, replacements
+from prorl.local.children import CLOSE_SECONDS, Child, end_all, fork_server, replacements
 from prorl.run.process import machine_memory
 
 ALIGNMENT = 64  # bytes
