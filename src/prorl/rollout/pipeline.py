@@ -149,14 +149,15 @@ def roll_out(
         wave.ask(group, Request(draw=group.draw, prompt=(), samples=samples, seed=seed, sampling=sampling))
     verdicts: dict[int, Verdict] = {}
     finished: Sequence[Completion] | None = None
-    while finished is None or finished:
-        with clock.phase("generate"):  # an engine goes on while responses are decoded and judged
-            finished = engine.poll()
+    with clock.phase("generate") as beat:
+        while finished is None or finished:
+            finished = engine.poll()  # it goes on while responses are decoded and judged
             wave.take(finished)
             if stop_after is not None and wave.ended >= stop_after:
                 wave.take(engine.cancel())
                 finished = ()
             verdicts.update(judge.poll(wait=False))
+            beat()
     with clock.phase("judge") as beat:
         verdicts = collect_verdicts(judge, verdicts, len(wave.items), wait, beat)
         verdicts = rejudge_errors(judge, wave.items, verdicts, wait, beat)
