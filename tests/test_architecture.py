@@ -35,8 +35,8 @@ MAX_LINES = 550
 # idle and imports beside a command's own 55 (29), for which a figure of reports went, rows that no other run
 # replaces and 20 faults that an eleventh found 125 (81). Less by 271 (38), 151 (35) and 94 (41): readings that only
 # took away. Tests: 2,833.
-CEILINGS = {"src": (30_964, 162), "tests": (34_765, 211)}  # lines and files
-READING_PATH = 11_212  # lines of the core without `APART`
+CEILINGS = {"src": (30_984, 162), "tests": (34_785, 211)}  # lines and files
+READING_PATH = 11_232  # lines of the core without `APART`
 APART = ("api.py", "cli", "learn/base_model.py", "trl.py")
 HELP_SECONDS = 1.5  # of computing: a busy machine must not fail a test
 

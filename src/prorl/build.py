@@ -320,11 +320,13 @@ def environment(config: RunConfig, tasks: Mixture, tokenizer: Path) -> dict[str,
     import torch
     import transformers
 
+    from prorl.learn import linear
+
     device, cluster = device_of(config), config.cluster
     if device.type == "cuda":
         processor = torch.cuda.get_device_name(device) if torch.cuda.is_available() else "GPUs elsewhere"
     else:
-        processor = torch.backends.cpu.get_cpu_capability()
+        processor = linear.processor()
     several = f" of {cluster.tensor_parallel} GPUs" if cluster.tensor_parallel > 1 else ""
     ray = f"ray with {cluster.learners} learners and {cluster.engines} engines{several}"
     return {

@@ -1,3 +1,6 @@
+import subprocess
+import sys
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -90,3 +93,21 @@ def test_rows_are_filled_up_with_zeros():
         assert len(whole) == filled(len(x))
         assert torch.equal(whole[: len(x)], x)
         assert not whole[len(x) :].any()
+
+
+WITH_AVX2 = """
+import torch
+from prorl.learn import linear
+
+for inner, outer in [(128, 465), (384, 128), (1024, 256)]:
+    x, weight = torch.randn(200, inner), torch.randn(outer, inner)
+    whole = torch.nn.functional.linear(x, weight)
+    for rows in range(linear.FEWEST_ROWS, 200, linear.FEWEST_ROWS):
+        assert torch.equal(torch.nn.functional.linear(x[:rows], weight), whole[:rows]), rows
+"""
+
+
+def test_so_has_one_by_torch_on_a_processor_of_intel_without_avx512():
+    """As every other processor of theirs computes; MKL looks at this variable there only."""
+    here = {"PYTHONPATH": ":".join(sys.path), "MKL_ENABLE_INSTRUCTIONS": "AVX2", "OMP_NUM_THREADS": "1"}
+    subprocess.run([sys.executable, "-c", WITH_AVX2], env=here, check=True)

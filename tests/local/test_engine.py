@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 import torch
+import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
 from transformers import GPTNeoXConfig, GPTNeoXForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
 from prorl.envs.errors import UsageError
-from prorl.learn import linear
 from prorl.local import decoder
 from prorl.local.engine import LocalEngine, absorb, row_keys, token_logps, uniform
 from prorl.local.engine import draw as draw_tokens
@@ -323,9 +323,8 @@ def test_no_bit_depends_on_what_is_decoded_beside_a_response(heads, key_heads, d
 
 
 def test_an_engine_whose_bits_depend_on_the_company_is_told_apart(monkeypatch):
-    fewest = decoder.best_width
-    monkeypatch.setattr(decoder, "best_width", lambda prompts, cost, *, least: fewest(prompts, cost))
-    for module in decoder, linear:
-        monkeypatch.setattr(module, "FEWEST_ROWS", 1)
-    monkeypatch.setattr(linear, "_onednn", lambda: None)
+    def otherwise_with_few_rows(weight, bias):
+        return lambda x: F.linear(x, weight) if len(x) > 8 else F.linear(x.double(), weight.double()).float()
+
+    monkeypatch.setattr(decoder, "prepared", otherwise_with_few_rows)
     assert not engine(qwen2()).is_steady()

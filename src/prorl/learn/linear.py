@@ -1,11 +1,14 @@
-"""Linear layers by oneDNN, which is a part of torch: with AVX-512 all, without it large ones whose weights stay.
+"""Linear layers by oneDNN, which is a part of torch: on AMD's AVX-512 all, elsewhere large ones whose weights stay.
 
 Torch itself multiplies float32 matrices by MKL, which leaves half of the vector width of AMD's AVX-512 idle.
 Invariants: the numbers of `torch.nn.functional.linear` and its gradients, up to float rounding; a row has the same
-bits whatever the rows beside it, for which oneDNN has to be that of torch 2.13 or newer.
+bits whatever the rows beside it. For that oneDNN has to be that of torch 2.13 or newer, and MKL on Intel's processors
+is told so, before its first product in a process.
 """
 
+import os
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache, partial
 from typing import Any
 
@@ -19,6 +22,19 @@ ROWS, FEW_ROWS, FEWEST_ROWS = 16, 64, 4
 SINCE = (2, 13)
 LARGE = 2**18  # weights, with which oneDNN gains without AVX-512; a call takes 7 to 11 µs more than by MKL
 SMALL = 2**20  # multiplications, which MKL does in less time than oneDNN's calls take more
+
+
+@cache
+def processor() -> str:
+    """What rounding depends on, as `AVX2` or `Intel AVX512`."""
+    vendor = ""
+    with suppress(OSError), open("/proc/cpuinfo") as told:
+        vendor = "Intel " if "GenuineIntel" in told.read(256) else ""
+    return vendor + torch.backends.cpu.get_cpu_capability()
+
+
+if processor().startswith("Intel"):
+    os.environ.setdefault("MKL_CBWR", "AUTO,STRICT")
 
 
 def linear(x_NK: Tensor, weight_MK: Tensor, bias_M: Tensor | None = None) -> Tensor:
@@ -103,4 +119,5 @@ def _onednn() -> Any:
 
 @cache
 def _wide() -> bool:
-    return torch.backends.cpu.get_cpu_capability() == "AVX512"
+    """Whether oneDNN computes with wider vectors than MKL."""
+    return processor() == "AVX512"
