@@ -418,7 +418,8 @@ def _local_backend(
     if count > 1 and not alone.is_steady():
         note = (
             "the matrix products of this machine or model round a response by what is sampled beside it, so its "
-            f"text would depend on the number of workers: one process computes instead of {count}"
+            f"text would depend on the number of workers: one process computes instead of {count}. (On an Intel "
+            "processor, have MKL_CBWR=AUTO,STRICT in the environment if torch computes before prorl does.)"
         )
     elif count > 1:
         workers = learner.runner = Workers(learner.modules, count=count, threads=config.threads)
